@@ -45,7 +45,7 @@ $(VENV)/.installed: $(VENV)/.compiler $(SOURCES)
 	@echo "Compiling: some minutes the first time"
 	$(MAKE) --no-print-directory -j 2 $(VENV)/.dependencies build/.compiled
 	$(PIP) --no-deps --no-build-isolation --force-reinstall .
-	$(PY) -P -m headrace.pipeline.class_data_writer
+	$(PY) -P -m headrace.pipeline.shared_classes_writer
 	touch $@
 
 # Packages of npm with which tests/clients talks to servers; without npm or a registry those tests are skipped.

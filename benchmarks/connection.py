@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from headrace.errors import CommandError
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 
 REPLY_SECONDS_MAX = 120.0  # enough for a server that is loading, or runs under valgrind
 CHUNK = 1000  # requests sent at once

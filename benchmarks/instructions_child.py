@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from benchmarks.hot_paths import COUNTED, FIRST_MS, PATHS_BY_NAME, WARM_UP, HotPath
 from headrace.engine.clock import SettableClock
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.main import Server
 

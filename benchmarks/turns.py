@@ -30,7 +30,7 @@ class TimedEngine:
 
     def __init__(self, scale: float) -> None:
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.session = self.engine.session()
         self.now_ms = START_MS
         self.longest_ns = 0
@@ -137,7 +137,7 @@ def _one_key_of_two(run: TimedEngine) -> None:
     run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", "ORDERED-BY", "f")
     for _ in range(0, n, 100):  # the first reads read the values
         run("XREADGROUP", "GROUP", "g", "carl", "STREAMS", "s", ">")
-    assert run.engine.keyspace.databases[0].stream(b"s").group(b"g").pending.order.is_read
+    assert run.engine.keyspace.databases[0].stream(b"s").group(b"g").pending.order.are_values_read
 
 
 def _ruled_streams(run: TimedEngine) -> None:

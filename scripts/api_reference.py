@@ -121,7 +121,7 @@ HIDDEN = {
     "Marker.key",
     "Marker.query_key",
     "Marker.value",
-    "Marker.written",
+    "Marker.parse_state",
     "Retention.words",
     *("ConsumerInfo.from_reply", "GroupInfo.from_reply", "StreamInfo.from_reply"),
 }

@@ -161,7 +161,7 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
         {"deltalake", "pyarrow"},
         "options of Spark, and replays of a server, need neither",
     ),
-    "headrace.columns.nested_json": ({"pyarrow", "pyspark"}, "only Spark's variants need PySpark"),
+    "headrace.columns.nested_to_json": ({"pyarrow", "pyspark"}, "only Spark's variants need PySpark"),
     "headrace.cli": ({"headrace"}, "a command imports what it needs; `headrace --help` needs none of it"),
     "headrace.persistence.cold.codec": ({"zstandard"}, "only servers and programs with cold streams need it"),
     "headrace.persistence.cold.object_store": ({"obstore"}, "only servers with an object store need it"),
@@ -177,7 +177,7 @@ LAZY_IMPORTS: dict[str, tuple[set[str], str]] = {
     "headrace.server.disk.startup": ({"rich"}, "only a terminal shows the progress of loading"),
     "headrace.server.network.listeners": ({"headrace.server.network.tls"}, "OpenSSL takes a megabyte"),
     "headrace.server.observe.metrics": (
-        {"headrace.server.observe.scrapes"},
+        {"headrace.server.observe.metrics_http_server"},
         "the HTTP server takes a seventh of the start-up time",
     ),
     "headrace.server.replication.replica_side": ({"headrace.server.network.tls"}, "OpenSSL takes a megabyte"),

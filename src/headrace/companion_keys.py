@@ -10,8 +10,8 @@ without a tag becomes the tag. A name with only a `}` cannot: its keys work with
 
 from __future__ import annotations
 
-SCHEDULED = b":scheduled"
-ARCHIVED = b":headrace:archived"
+SCHEDULED_SUFFIX = b":scheduled"
+ARCHIVED_SUFFIX = b":headrace:archived"
 
 
 def has_hash_tag(key: bytes) -> bool:
@@ -34,12 +34,12 @@ def dead_letter_name(key: bytes) -> bytes:
 
 def schedule_name(key: bytes) -> bytes:
     """Return the key that holds the scheduled entries of a stream."""
-    return hash_tagged(key) + SCHEDULED
+    return hash_tagged(key) + SCHEDULED_SUFFIX
 
 
 def scheduled_stream(key: bytes) -> bytes | None:
     """Return the stream of which this key holds the scheduled entries; None if it is no such key."""
-    return _stream_of(key, SCHEDULED)
+    return _stream_of(key, SCHEDULED_SUFFIX)
 
 
 def scheduled_streams(key: bytes) -> list[bytes]:
@@ -57,7 +57,7 @@ def scheduled_streams(key: bytes) -> list[bytes]:
 
 def archived_stream(key: bytes) -> bytes | None:
     """Return the stream of which this key holds the watermarks; None if it is no such key."""
-    return _stream_of(key, ARCHIVED)
+    return _stream_of(key, ARCHIVED_SUFFIX)
 
 
 def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
@@ -70,4 +70,4 @@ def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
 
 def watermark_name(key: bytes) -> bytes:
     """Return the key that records up to which ID each archive has the stream."""
-    return hash_tagged(key) + ARCHIVED
+    return hash_tagged(key) + ARCHIVED_SUFFIX

@@ -212,8 +212,8 @@ class ServerOutOfMemory(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
-RUN_REQUESTED = "it is being read from the object store; try again"
-COLD_ERROR = re.compile(
+READING_FROM_STORE = "it is being read from the object store; try again"
+COLD_ERROR_PATTERN = re.compile(
     r"COLDERR (?:the entries (?P<ids>.+?) cannot be read: )?"
     r"cold file (?P<file>.+?), at byte (?P<offset>\d+): (?P<what>.*)",
     re.DOTALL,
@@ -239,7 +239,7 @@ class DamagedColdRun(CommandError):
     @classmethod
     def from_text(cls, text: str) -> DamagedColdRun:
         """Parse the text of an error reply. `file` is "" and `offset` 0 if the text does not name a file."""
-        parts = COLD_ERROR.fullmatch(text)
+        parts = COLD_ERROR_PATTERN.fullmatch(text)
         if parts is None:
             return cls("", 0, text.removeprefix("COLDERR "))
         return cls(parts["file"], int(parts["offset"]), parts["what"], parts["ids"] or "")

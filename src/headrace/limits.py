@@ -39,7 +39,7 @@ UNSENT_BYTES_MAX = 1024 * 1024
 # What all clients together may have beyond that: unread replies, and requests that wait for them. A client
 # that sends a whole pipeline before it reads the first reply would otherwise wait for ever. Each may use as
 # much as half of what is free, so that a few that never read leave enough for the others.
-BACKLOG_BYTES_MAX = 128 * 1024 * 1024
+UNSENT_BYTES_OF_ALL_MAX = 128 * 1024 * 1024
 
 # The unsent replies of one client, including those of one request or transaction. Beyond this they are
 # dropped and the client is closed. A hard client-output-buffer-limit replaces it. Strings may be longer.
@@ -88,8 +88,8 @@ SCRIPT_REPLY_BYTES_MAX = 64 * 1024 * 1024
 SCRIPT_RECORDED_BYTES_MAX = 1024 * 1024 * 1024
 
 # What a running script has published and is not delivered yet: messages, and their bytes.
-OUTBOX_MESSAGES_MAX = 1024
-OUTBOX_BYTES_MAX = 1024 * 1024
+SCRIPT_MESSAGES_MAX = 1024
+SCRIPT_MESSAGE_BYTES_MAX = 1024 * 1024
 
 # The texts of loaded scripts together; and how many of those that only EVAL has brought are kept.
 # One text: the time of its compilation cannot be limited otherwise.
@@ -97,7 +97,7 @@ SCRIPT_BYTES_MAX = 4 * 1024 * 1024
 # One that must be translated to LuaJIT's dialect, which takes a second for two megabytes; and the line `#!`.
 TRANSLATED_SCRIPT_BYTES_MAX = 512 * 1024
 SCRIPT_FIRST_LINE_BYTES_MAX = 4096
-SCRIPT_TEXT_BYTES_MAX = 32 * 1024 * 1024
+ALL_SCRIPTS_BYTES_MAX = 32 * 1024 * 1024
 EVAL_SCRIPTS_MAX = 500
 
 # The lengths of the two strings of LCS, each plus one, multiplied: as in Redis with the default

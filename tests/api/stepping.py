@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.api.backend import Backend, Stop
+from headrace.api.consuming.action_runner import send_requests
 from headrace.api.consuming.actions import FINISHED, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.consumer import Consumer
-from headrace.api.consuming.runner import perform
 from headrace.api.consuming.worker import Worker
 from headrace.api.delivery import Delivery
 from headrace.api.group import Group
@@ -104,7 +104,7 @@ class Stepper:
 
     def perform(self, ask: SendRequests) -> None:
         self.asked += ask.requests
-        perform(self.backend, self.worker, ask)
+        send_requests(self.backend, self.worker, ask)
 
     def all(self) -> list[Delivery[Any]]:
         """What it gets without settling any of it."""

@@ -18,7 +18,7 @@ import pytest
 
 import headrace
 from headrace.api import arrow_batches
-from headrace.columns.encoded import BatchAssembler, EncodedColumns
+from headrace.columns.batch_assembler import BatchAssembler, EncodedColumns
 from headrace.columns.layout import ArrowLayout
 from headrace.errors import CodecError, ProtocolError, UsageError, WrongType
 from support.headrace_server import headrace_server
@@ -330,7 +330,7 @@ def test_both_ways_of_reading_give_the_same_rows(
         schema = pa.schema([("_id", pa.string()), *kinds.items(), ("_fields", MAP), ("_stream", pa.string())])
         encoded = stream.to_arrow(schema)
         with monkeypatch.context() as patch:
-            patch.setattr(arrow_batches.ArrowBatches, "_encoded", no_xarrow)
+            patch.setattr(arrow_batches.ArrowBatches, "_server_encoded_batches", no_xarrow)
             paged = stream.to_arrow(schema)
         assert encoded.schema.equals(paged.schema, check_metadata=True)
         # As texts: NaN is not equal to itself.

@@ -14,7 +14,7 @@ import redis
 
 import headrace
 from headrace.api.backend import Stop
-from headrace.client.interruptible import WakeupSockets, exchange_until_woken
+from headrace.client.interruptible import WakeupSocketPool, exchange_until_woken
 from support.waiting import wait_until
 
 READ = [b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"]
@@ -129,7 +129,7 @@ def test_a_full_pool_does_not_delay_the_stop(
 
 
 def test_wakeups_of_an_earlier_wait_do_no_harm() -> None:
-    sockets = WakeupSockets()
+    sockets = WakeupSocketPool()
     first = sockets.take()
     for _ in range(100_000):
         first.wake()  # more than the buffer holds
@@ -150,7 +150,7 @@ def test_a_wait_ends_if_its_socket_was_closed_and_the_number_belongs_to_another(
     pool = redis.ConnectionPool.from_url(url)
     connection = pool.get_connection()
     connection.connect()
-    wakeup = WakeupSockets().take()
+    wakeup = WakeupSocketPool().take()
     words = [b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"$"]
     waiting = aside(lambda: exchange_until_woken(pool, connection, words, wakeup, 3600))
     wait_until(lambda: blocked(admin) == 1)

@@ -30,7 +30,7 @@ def fill(db: headrace.Database, entries: int = ENTRIES) -> None:
 
 def hot_bytes(db: headrace.Database) -> int:
     """Return the bytes of memory of the data, at no moment in the middle of a change."""
-    size = db.backend.run_locked(db.backend.engine.cold.data_bytes)
+    size = db.backend.run_locked(db.backend.engine.cold_storage.data_bytes)
     db.backend.commit_and_wake(-1)
     return size
 

@@ -19,7 +19,7 @@ def fill(path: Path, url: str, **more: object) -> None:
     with headrace.open(path, cold_store=url, **LIMITS | more) as db:
         for first in range(0, ENTRIES, 500):
             db.backend.add_many(b"s", [{"n": n, "text": "x" * 60} for n in range(first, first + 500)])
-        wait_until(lambda: db.backend.engine.cold.data_bytes() <= 100 << 10)
+        wait_until(lambda: db.backend.engine.cold_storage.data_bytes() <= 100 << 10)
         db.compact()
 
 

@@ -123,7 +123,7 @@ class Story:
         except Killed:
             del self.processes[process.name]
             return
-        if process.stepper.worker.stopped and not process.stepper.worker.busy:
+        if process.stepper.worker.is_stopping and not process.stepper.worker.busy:
             self.processes.pop(process.name, None)
 
     def end(self) -> None:

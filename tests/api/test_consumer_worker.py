@@ -353,9 +353,9 @@ def test_block_ends_it_when_nothing_was_to_do_for_so_long(db: Any, clock: Manual
     clock.advance(seconds=3)
     stepper.handle_all(lambda entry: None)
     clock.advance(seconds=4)
-    assert stepper.next() is None and not stepper.worker.stopped
+    assert stepper.next() is None and not stepper.worker.is_stopping
     clock.advance(seconds=1.5)
-    assert stepper.next() is None and stepper.worker.stopped
+    assert stepper.next() is None and stepper.worker.is_stopping
 
 
 def test_two_with_one_name_lose_nothing(db: Any) -> None:

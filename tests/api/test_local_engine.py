@@ -169,7 +169,7 @@ def test_what_a_pause_holds_back_is_refused_in_a_batch(db, clock) -> None:
     got = db.backend.request_all([[b"SET", b"k", b"v"], [b"GET", b"k"]])
     assert "CLIENT PAUSE" in str(got[0])
     add = in_thread(lambda: db.backend.add(b"s", b"*", {"n": 1}))
-    wait_until(lambda: db.backend.engine.write_gate.paused_requests)
+    wait_until(lambda: db.backend.engine.write_gate.paused_sessions)
     clock.advance(seconds=6)
     assert add() == b"1006000-0"
     assert db.execute("XLEN", "s") == 1

@@ -267,7 +267,7 @@ def waiting(database: headrace.Database) -> int:
     if not database.backend.is_remote:
         return blocked(database)
     hub = hub_of(database.backend, b"")
-    return len(hub._waiting) if blocked(database) and all(one.checked for one in hub._waiting) else 0
+    return len(hub._waiting) if blocked(database) and all(one.is_caught_up for one in hub._waiting) else 0
 
 
 def test_reading_behind_an_id(filled: tuple[Any, list[StreamID]]) -> None:

@@ -14,7 +14,7 @@ from headrace.arrow.malformed import MODES, MalformedEntry
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.source.arrow_reader import parse_header
 
 ROUNDS = 300 if "HEADRACE_COMPILED" in os.environ else 40

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from headrace.archive.creation import create_or_open
 from headrace.archive.location import archive_location
-from headrace.archive.watermark import published_id
+from headrace.archive.watermark import lowest_published_id
 from support.archives import counted_entries
 
 pytestmark = [pytest.mark.whole, pytest.mark.slow]
@@ -110,7 +110,7 @@ def test_follow_archives_streams_that_match_a_pattern_until_sigterm(
 
     def archived(stream: str, entry_id: str) -> None:
         deadline = time.monotonic() + 300
-        while published_id(client, stream) != entry_id:
+        while lowest_published_id(client, stream) != entry_id:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
 

@@ -31,14 +31,14 @@ def test_delays_add_up() -> None:
     carriers = by_carrier(WINDOWS)
     assert list(carriers) == ["UA", "AA"]  # the latest first
     assert carriers["AA"] == Delays(flights=50, departed=40, late=15, minutes=560)
-    assert (carriers["AA"].mean, carriers["AA"].share_late) == (14.0, 0.375)
-    assert (carriers["AA"].cancelled, carriers["AA"].share_cancelled) == (10, 0.2)
+    assert (carriers["AA"].mean, carriers["AA"].late_fraction) == (14.0, 0.375)
+    assert (carriers["AA"].cancelled, carriers["AA"].cancelled_fraction) == (10, 0.2)
     assert by_carrier_and_hour(WINDOWS)["AA", 6] == carriers["AA"]
 
 
 def test_no_departures_have_a_mean_of_zero() -> None:
     nothing = Delays()
-    assert (nothing.mean, nothing.share_late, nothing.share_cancelled) == (0.0, 0.0, 0.0)
+    assert (nothing.mean, nothing.late_fraction, nothing.cancelled_fraction) == (0.0, 0.0, 0.0)
 
 
 def test_the_worst_hours_are_those_of_all_carriers_with_enough_departures() -> None:

@@ -23,7 +23,7 @@ from headrace.cli.main import main
 from headrace.cli.options.entry_times import parse_first_id
 from headrace.cli.output.printing import bytes_from_json, fields_text, id_time, json_bytes, json_fields
 from headrace.errors import HeadraceError, UsageError
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 from support.headrace_server import headrace_server
 
 

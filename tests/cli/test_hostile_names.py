@@ -125,10 +125,10 @@ def test_query_escapes_tables_and_keeps_csv_and_json_exact(capsys: pytest.Captur
     value = VALUE.decode(errors="replace")
     query_output.Console(file=None).print(query_output.grid([NAME], [(value,)]))
     assert not unsafe(capsys.readouterr().out)
-    query_output.write("json", [NAME], [(value,)])
+    query_output.write_rows("json", [NAME], [(value,)])
     printed = capsys.readouterr().out
     assert json.loads(printed) == {NAME: value} and not unsafe(printed)
-    query_output.write("csv", [NAME], [(value,)])
+    query_output.write_rows("csv", [NAME], [(value,)])
     assert list(csv.reader(io.StringIO(capsys.readouterr().out, newline=""))) == [[NAME], [value]]
 
 
@@ -136,5 +136,5 @@ def test_csv_on_a_terminal_is_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    query_output.write("csv", [NAME], [(VALUE.decode(errors="replace"),), (None,)])
+    query_output.write_rows("csv", [NAME], [(VALUE.decode(errors="replace"),), (None,)])
     assert not unsafe(capsys.readouterr().out)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from headrace.cli.commands.query import command
 from headrace.cli.query import spark_query
-from headrace.cli.query.output import grid, print_rows, write
+from headrace.cli.query.output import grid, print_rows, write_rows
 from headrace.cli.query.result_values import as_json, as_text, rows_of
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.querying.spark_errors import query_errors_explained
@@ -94,9 +94,9 @@ def test_in_a_pipe_no_value_and_no_name_is_split(capsys: pytest.CaptureFixture[s
 
 def test_rows_are_written_as_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("a,b", 1.5, {"x": 1}), (None, None, None)]
-    write("csv", ["t", "n", "r"], rows)
+    write_rows("csv", ["t", "n", "r"], rows)
     assert capsys.readouterr().out == 't,n,r\n"a,b",1.5,"{""x"": 1}"\n,,\n'
-    write("json", ["t", "n", "r"], rows)
+    write_rows("json", ["t", "n", "r"], rows)
     assert capsys.readouterr().out == (
         '{"t": "a,b", "n": 1.5, "r": {"x": 1}}\n{"t": null, "n": null, "r": null}\n'
     )

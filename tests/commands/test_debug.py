@@ -93,9 +93,9 @@ def test_made_up_error_codes_are_counted_by_code_only_up_to_a_limit(debugging):
     for number in range(200):
         assert debugging.words("DEBUG", "ERROR", f"CODE{number} text") == f"-CODE{number} text"
     debugging.words("DEBUG", "ERROR", "CODE0")
-    errors = debugging.engine.stats.errors
+    errors = debugging.engine.stats.errors_by_code
     assert len(errors) == 128 and errors[b"CODE0"] == 2 and b"CODE199" not in errors
-    assert debugging.engine.stats.error_replies == 202
+    assert debugging.engine.stats.error_reply_count == 202
 
 
 def test_a_line_about_a_value(debugging):
@@ -114,14 +114,14 @@ def test_expired_keys_are_deleted_in_the_background_or_not(debugging):
     debugging("DEBUG SET-ACTIVE-EXPIRE 0")
     debugging("SET k v PX 10")
     debugging.tick(5000)
-    assert keyspace.expired == 0
+    assert keyspace.expired_count == 0
     assert debugging.engine.next_deadline() > 10**15
     assert debugging("GET k") is None
-    assert keyspace.expired == 1
+    assert keyspace.expired_count == 1
     debugging("SET k v PX 10")
     debugging("DEBUG SET-ACTIVE-EXPIRE 1")
     debugging.tick(9000)
-    assert keyspace.expired == 2
+    assert keyspace.expired_count == 2
 
 
 # ---- digests

@@ -17,7 +17,7 @@ def stream_of(ids):
 
 def found(finder, ms, seq=0):
     entry = finder.find(ms, seq)
-    return None if entry is None else (entry.ms, entry.seq, entry.entry())
+    return None if entry is None else (entry.ms, entry.seq, entry.remaining_pieces())
 
 
 def here(ms):

@@ -36,7 +36,7 @@ def test_a_snapshot_contains_the_libraries(talk):
     loaded = Keyspace()
     result = read_rdb(io.BytesIO(file.getvalue()), loaded, now_ms=1)
     assert loaded.libraries == {b"mylib": LIBRARY.encode(), b"other": OTHER.encode()}
-    assert (result.libraries, result.functions) == (2, 0)
+    assert (result.libraries, result.skipped_libraries) == (2, 0)
     copy = Talk()
     copy.engine.keyspace.replace_databases(loaded)
     assert copy.words("FCALL", "f", "0", "x") == "x"
@@ -46,7 +46,7 @@ def test_a_rewritten_log_contains_the_libraries(talk):
     talk.words("FUNCTION", "LOAD", LIBRARY)
     commands = list(commands_of(talk.engine.keyspace, 1))
     copy = Talk()
-    copy.engine.record_effects(False)
+    copy.engine.set_effect_recording(False)
     replayer = Replayer(copy.engine, 1)
     for _, words in commands:
         assert replayer.replay(words) is None

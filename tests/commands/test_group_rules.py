@@ -8,8 +8,8 @@ import pytest
 
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
-from headrace.keyspace import rules
-from headrace.resp.replies import ReplyParser
+from headrace.keyspace import rule_registry
+from headrace.resp.reply_parser import ReplyParser
 
 READ = "XREADGROUP GROUP g {} {}STREAMS s >"
 
@@ -312,8 +312,10 @@ def test_changing_one_group_passes_no_other_groups(leased: Any, monkeypatch: pyt
         leased(f"XGROUP CREATE s g{n} 0")
         assert leased(f"XGROUP CFGSET s g{n} LEASE 5 MAX-DELIVERIES 3 DEAD-LETTER dead{n % 2}") == "OK"
     asked: list[bytes] = []
-    find = rules.dead_letter_stream
-    monkeypatch.setattr(rules, "dead_letter_stream", lambda *words: asked.append(words[0]) or find(*words))
+    find = rule_registry.dead_letter_key
+    monkeypatch.setattr(
+        rule_registry, "dead_letter_key", lambda *words: asked.append(words[0]) or find(*words)
+    )
     for n in range(0, 50, 2):
         leased(f"XGROUP DESTROY s g{n}")
     assert leased("XGROUP CFGSET s g1 MAX-DELIVERIES 4") == "OK" and len(asked) == 1
@@ -342,11 +344,13 @@ def test_swapdb_exchanges_what_is_for_dead_letters(leased: Any) -> None:
 def test_swapdb_passes_no_streams_with_rules(leased: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     leased("XGROUP CFGSET s g MAX-DELIVERIES 3 DEAD-LETTER dead")
     asked: list[bytes] = []
-    find = rules.dead_letter_stream
-    monkeypatch.setattr(rules, "dead_letter_stream", lambda *words: asked.append(words[0]) or find(*words))
+    find = rule_registry.dead_letter_key
+    monkeypatch.setattr(
+        rule_registry, "dead_letter_key", lambda *words: asked.append(words[0]) or find(*words)
+    )
     assert leased("SWAPDB 0 1") == leased("SWAPDB 1 3") == "OK"
     assert asked == []
-    ruled = next(iter(leased.engine.keyspace.rules.streams.values()))
+    ruled = next(iter(leased.engine.keyspace.rule_registry.streams.values()))
     assert ruled.database == 3 and leased.engine.keyspace.databases[3].values[b"s"] is ruled.stream
 
 
@@ -528,7 +532,7 @@ def test_rules_are_suspended_on_a_replica_and_resumed_after_its_promotion(leased
     leased.engine.keyspace.hide_expired = True
     leased.engine.tick(5000)
     assert leased("XLEN s") == 0 or leased.engine.next_deadline() == -1
-    assert leased.engine.rules.is_suspended()
+    assert leased.engine.rule_runner.is_suspended()
     leased.engine.keyspace.hide_expired = False
     leased.tick(5000)
     assert leased("XLEN s") == 0
@@ -576,7 +580,7 @@ def test_the_ttl_of_consumers_counts_from_a_start(grouped: Any) -> None:
     grouped("XGROUP CFGSET s g CONSUMER-TTL 500 LEASE 100000")
     read(grouped, "ann", "COUNT 1")
     grouped.tick(1499)
-    grouped.engine.rules.suspend()  # as after the data was loaded, and after a promotion
+    grouped.engine.rule_runner.suspend()  # as after the data was loaded, and after a promotion
     grouped.tick(2000)
     grouped.tick(2499)
     assert read(grouped, "bob", "COUNT 1") == ["2-0"]

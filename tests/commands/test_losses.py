@@ -21,7 +21,7 @@ def losses(engine: Engine, key: bytes = b"s") -> dict[bytes, tuple[int, int]]:
     """Return what each group has lost: unread and pending entries."""
     stream = engine.keyspace.databases[0].values[key]
     assert isinstance(stream, Stream)
-    return {group.name: (stream.lost_unread(group), group.lost_pending) for group in stream.groups()}
+    return {group.name: (stream.lost_unread_count(group), group.lost_pending) for group in stream.groups()}
 
 
 def shown(talk: Any, group: str = "g") -> tuple[int, int]:

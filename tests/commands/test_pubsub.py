@@ -5,7 +5,7 @@ import random
 import pytest
 
 from headrace.commands.table import COMMANDS
-from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, Push, ReplyParser
 
 
 @pytest.fixture

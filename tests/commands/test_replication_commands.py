@@ -41,10 +41,10 @@ class PlayedReplication(ReplicationInterface):
     def stream_dialect(self, session):
         return self.dialect
 
-    def configure(self, session, option, value):
+    def set_replconf_option(self, session, option, value):
         self.calls.append((option, value))
 
-    def acknowledge(self, session, offset, synced):
+    def on_acknowledgement(self, session, offset, synced):
         self.acknowledged[session.id] = offset, synced
 
     def synchronise(self, session, history, offset, *, legacy=False):
@@ -54,10 +54,10 @@ class PlayedReplication(ReplicationInterface):
     def written_offset(self):
         return 100 * len(self.engine.effects.items)
 
-    def acknowledged_by(self, offset):
+    def count_acknowledged(self, offset):
         return sum(applied >= offset for applied, _ in self.acknowledged.values())
 
-    def synced_by(self, offset):
+    def count_synced(self, offset):
         return sum(synced >= offset for _, synced in self.acknowledged.values())
 
     def request_acknowledgements(self):
@@ -75,7 +75,7 @@ class Server(ServerInterface):
 
     synced = 0
 
-    def log_synced(self):
+    def synced_log_offset(self):
         return self.synced
 
 
@@ -85,7 +85,7 @@ def served(talk):
     talk.server = Server()
     talk.replication = talk.server.replication = PlayedReplication()
     talk.engine = Engine(server=talk.server)
-    talk.engine.record_effects(True)
+    talk.engine.set_effect_recording(True)
     talk.replication.engine = talk.engine
     return talk
 

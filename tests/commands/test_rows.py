@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.access.selector import BOTH, READ, WRITE
-from headrace.commands.key_specs import Span, parse_key_specs, parse_span, shown_span, use_of
+from headrace.commands.key_specs import Span, parse_key_specs, parse_span, required_access, shown_span
 from headrace.commands.server import known_scripts
 from headrace.commands.spec import REDACTED, Command
 from headrace.commands.table import COMMANDS, TABLE, row_of
@@ -57,7 +57,8 @@ def test_a_wrong_notation_is_an_error_at_import(notation: str) -> None:
 
 def test_access_rules_follow_from_what_happens_to_the_users_data() -> None:
     uses = [
-        use_of(tuple(flags.split())) for flags in ("RO", "RO access", "RW insert", "RM", "RW access update")
+        required_access(tuple(flags.split()))
+        for flags in ("RO", "RO access", "RW insert", "RM", "RW access update")
     ]
     assert uses == [0, READ, WRITE, 0, BOTH]
 
@@ -66,7 +67,7 @@ def test_every_row_with_keys_says_how_it_uses_them() -> None:
     assert not [row.name for row in ROWS if row.has_keys and not row.key_uses]
     assert {flag for row in ROWS for flags in row.key_flags for flag in flags} == KEY_FLAGS
     varying = [row.name for row in ROWS if any("variable_flags" in flags for flags in row.key_flags)]
-    assert varying == [row.name for row in ROWS if row.varying_use is not None] != []
+    assert varying == [row.name for row in ROWS if row.find_key_flags is not None] != []
 
 
 def test_channels_shown_as_keys_are_none() -> None:

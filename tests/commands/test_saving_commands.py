@@ -21,7 +21,7 @@ class Logging(ServerInterface):
         self.synced = 0
         self.asked = []
 
-    def log_synced(self):
+    def synced_log_offset(self):
         return self.synced
 
     def save(self, now_ms):
@@ -45,18 +45,18 @@ def logging(talk):
     """A conversation with an engine that has a log."""
     talk.server = Logging()
     talk.engine = Engine(server=talk.server)
-    talk.engine.record_effects(True)
+    talk.engine.set_effect_recording(True)
     return talk
 
 
 def commit(talk):
     """Write what there is to the log: every effect makes it 100 bytes longer."""
-    talk.engine.effects.offset += 100 * len(talk.engine.effects.take())
+    talk.engine.effects.log_offset += 100 * len(talk.engine.effects.take())
 
 
 def sync(talk):
     """All that was committed is on the disk."""
-    talk.server.synced = talk.engine.effects.offset
+    talk.server.synced = talk.engine.effects.log_offset
     talk.engine.on_log_synced(talk.now)
 
 

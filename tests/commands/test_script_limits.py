@@ -189,7 +189,7 @@ def test_a_discarded_interpreter_is_freed(talk):
 
 
 def test_scripts_that_eval_loaded_make_room_for_others(talk, monkeypatch):
-    monkeypatch.setattr(limits, "SCRIPT_TEXT_BYTES_MAX", 10_000)
+    monkeypatch.setattr(limits, "ALL_SCRIPTS_BYTES_MAX", 10_000)
     kept = talk.words("SCRIPT", "LOAD", "return 'kept' --" + "x" * 4000)
     for i in range(20):
         assert evaluate(talk, f"return {i} --" + "x" * 3000) == i
@@ -264,7 +264,7 @@ def test_what_a_library_registers_is_kept_outside_of_lua_and_limited(talk, field
 
 def test_a_script_whose_changes_fill_the_memory_gets_an_error(talk, monkeypatch):
     monkeypatch.setattr(limits, "SCRIPT_RECORDED_BYTES_MAX", 5_000_000)
-    talk.engine.record_effects(True)
+    talk.engine.set_effect_recording(True)
     script = "local s = string.rep('x', 1000000) for i = 1, 100 do redis.call('SET', 'k' .. i, s) end"
     assert "the changes of a script may have at most" in evaluate(talk, script)
     assert talk("DBSIZE") == 5

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, Push, ReplyParser
 
 pytest.importorskip("lupa.luajit21")
 

@@ -186,7 +186,7 @@ FAILURES = [
 def test_an_error_of_a_script_is_counted_once(talk, script, errors, failures):
     talk("SET k v")
     evaluate(talk, script)
-    assert talk.engine.stats.errors.get(b"ERR", 0) == talk.engine.stats.error_replies == errors
+    assert talk.engine.stats.errors_by_code.get(b"ERR", 0) == talk.engine.stats.error_reply_count == errors
     assert talk.engine.by_name[b"eval"].failed == failures
 
 

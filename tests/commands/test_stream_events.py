@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 
 
 @pytest.fixture

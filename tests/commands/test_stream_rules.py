@@ -389,9 +389,11 @@ def test_rules_end_with_their_stream(talk: Any) -> None:
     for removal in ("DEL s", "FLUSHALL", "SET s x"):
         fill(talk, 3)
         talk("XCFGSET s MAX-AGE 500")
-        assert len(talk.engine.keyspace.rules.streams) == 1
+        assert len(talk.engine.keyspace.rule_registry.streams) == 1
         talk(removal)
-        assert not talk.engine.keyspace.rules.streams and not talk.engine.keyspace.rules.backlog
+        assert (
+            not talk.engine.keyspace.rule_registry.streams and not talk.engine.keyspace.rule_registry.backlog
+        )
         talk("DEL s")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, Push, ReplyParser
 
 
 @pytest.fixture

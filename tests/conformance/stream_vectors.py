@@ -167,15 +167,15 @@ def entries_of(stream, reverse=False):
     iterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
     found = []
     while iterator.next():
-        found.append((f"{iterator.ms}-{iterator.seq}", iterator.entry()))
+        found.append((f"{iterator.ms}-{iterator.seq}", iterator.remaining_pieces()))
     return found
 
 
 def counters_of(stream):
     return {
         "length": stream.length,
-        "radix-tree-keys": stream.nodes.keys,
-        "radix-tree-nodes": stream.nodes.nodes,
+        "radix-tree-keys": stream.nodes.key_count,
+        "radix-tree-nodes": stream.nodes.node_count,
         "last-generated-id": str(stream.last_id()),
         "max-deleted-entry-id": str(stream.max_deleted_id()),
         "entries-added": stream.entries_added,
@@ -194,7 +194,7 @@ def groups_of(stream):
     for group in stream.groups():
         pending, rows = group.pending, []
         owned = {consumer.name: [] for consumer in group.consumers()}
-        slot = pending.from_id(0, 0)
+        slot = pending.first_from(0, 0)
         while slot >= 0:
             one, owner = f"{pending.ms_of(slot)}-{pending.seq_of(slot)}", pending.owner_of(slot)
             rows.append(

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 
 ROWS = [row for command in COMMANDS for row in command.unique_subcommands() or [command]]
 # In other categories in 8 than in 7.0, or not in 7.0 at all, or with another arity there.

@@ -17,7 +17,7 @@ from headrace.persistence.check import check_file
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.persistence.recovery import recover
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 from headrace.structures import stream_id
 from support import speaking
 from support.redis_server import redis_server
@@ -197,7 +197,7 @@ def test_a_check_says_what_a_start_would(name, server, lay_out):
     if damaged:
         assert report.fixable
         if wanted["starts"]:
-            assert report.valid == wanted["sizes"][pathlib.Path(report.damage.file).name]
+            assert report.valid_bytes == wanted["sizes"][pathlib.Path(report.damage.file).name]
     if wanted["starts"]:
         for number, keys in wanted["state"].items():
             held = report.databases[int(number)]

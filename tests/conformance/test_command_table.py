@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from headrace.engine.engine import Engine
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 
 CAPTURED = json.loads((pathlib.Path(__file__).parent / "vectors" / "commands-8.2.3.json").read_text())
 

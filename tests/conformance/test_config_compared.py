@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import CommandError
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.rewrite import rewrite

@@ -4,7 +4,7 @@ import itertools
 import random
 
 from headrace.keyspace.glob import Glob
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 
 PIECES = [b"a", b"b", b"-", b"*", b"?", b"[", b"]", b"^", b"\\", b"[ab]", b"[^a]", b"[a-b]", b"[b-a]", b"\\]"]
 LETTERS = [b"a", b"b", b"-", b"]", b"[", b"^", b"\\", b"*"]

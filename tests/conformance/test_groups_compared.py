@@ -198,7 +198,7 @@ def test_random_commands_on_groups_have_the_same_effects(pair, seed):
     follower = Follower(pair.port)
     pair.cool_if(seed % 2)
     try:
-        pair.engine.record_effects(True)
+        pair.engine.set_effect_recording(True)
         for argv in group_commands(seed, TURNS):
             pair.both(argv)
         pair.both([b"SET", b"that", b"is all"])

@@ -166,7 +166,7 @@ def contents(engine: Engine) -> list[bytes]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_log_of_random_commands_does_again_what_they_did(seed):
     engine, again = Engine(), Engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     speaker, reader = engine.session(), again.session()
     now = 1_700_000_000_000
     for turn, argv in enumerate(CommandGenerator("keys", seed).commands(TURNS)):

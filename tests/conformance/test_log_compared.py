@@ -185,7 +185,7 @@ def shown(records: list[list[bytes]]) -> list[str]:
 
 def test_each_command_is_logged_as_redis_does(tmp_path):
     engine = Engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     session = engine.session()
     ours, theirs = [], []
     requests = conversation()
@@ -241,7 +241,7 @@ def owner(consumer: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_redis_loads_what_we_write(tmp_path, seed, form):
     engine = Engine()
-    engine.record_effects(form == "log")
+    engine.set_effect_recording(form == "log")
     session = engine.session()
     for i, argv in enumerate(group_commands(seed, TURNS)):
         if i == 2 * TURNS // 3:

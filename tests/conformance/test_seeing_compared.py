@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 
 REQUESTS = r"""
     SET k v

@@ -154,7 +154,7 @@ def test_random_commands_have_the_same_effects(pair, seed):
     pair.cool_if(seed % 2)
     follower = Follower(pair.port)
     try:
-        pair.engine.record_effects(True)
+        pair.engine.set_effect_recording(True)
         for argv in CommandGenerator("streams", seed).commands(TURNS):
             pair.both(argv)
         pair.both(["SET", "that", "is all"])

@@ -35,7 +35,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[headrace.Data
     """A database with three quarters of a stream in files, and a log that refers to them."""
     path = tmp_path_factory.mktemp("cold")
     with headrace.open(path, fsync="no", hot_memory="60kb") as db:
-        cold = db.backend.engine.cold
+        cold = db.backend.engine.cold_storage
         cold.run_bytes = 20_000
         for first in range(1, ENTRIES, 100):
             db.backend.request_all(
@@ -56,15 +56,16 @@ def base(database: headrace.Database) -> StreamSnapshot:
 
 
 def test_a_cold_run_is_a_node_with_its_file_and_counts(base):
-    runs = [pack for pack in base.packs if pack.run is not None]
+    runs = [pack for pack in base.packed_nodes if pack.cold_run is not None]
     assert len(runs) > 2
-    assert sum(pack.live for pack in base.packs) == ENTRIES - 1
-    assert base.cold == ColdStats(sum(run.live for run in runs), sum(run.run.weight for run in runs), 1)
+    assert sum(pack.live for pack in base.packed_nodes) == ENTRIES - 1
+    memory_bytes = sum(run.cold_run.memory_bytes for run in runs)
+    assert base.cold == ColdStats(sum(run.live for run in runs), memory_bytes, 1)
     drawn = text(draw(base, "0", 3, 5, ("tree",)))
     first = next(line for line in drawn.splitlines() if "▸ 1-0" in line)
     assert "1.cold" in first
     assert f"{runs[0].live} entries + 1 deleted" in first
-    assert f"{runs[0].run.inner_count()} nodes in " in first
+    assert f"{runs[0].cold_run.inner_count()} nodes in " in first
     assert f"in files   {base.cold.entries:,} entries, which would take" in drawn
     assert "of memory, in 1 file: 1.cold" in drawn
 
@@ -90,7 +91,7 @@ def test_a_missing_file_is_an_error(base, database):
 def test_nodes_of_a_server_that_are_in_files_are_marked(database):
     snapshot = from_payload("s", "here", database.execute("DUMP", "s"), ColdStats(2000, 150_000, 2))
     assert snapshot.is_cold(0)
-    assert not snapshot.is_cold(len(snapshot.packs) - 1)
+    assert not snapshot.is_cold(len(snapshot.packed_nodes) - 1)
     drawn = text(draw(snapshot, "0", 3, 5, ("tree",)))
     assert "in a file" in next(line for line in drawn.splitlines() if "▸ 1-0" in line)
     assert "in files   2,000 entries, which would take 146.5 KiB of memory, in 2 files" in drawn

@@ -43,8 +43,8 @@ def snapshot(client: redis.Redis) -> StreamSnapshot:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_parsed_entries_are_those_of_the_server(client: redis.Redis, seed: int):
     fill(client, seed)
-    packs = snapshot(client).packs
-    entries = [entry for pack in packs for entry in pack.parts.entries if not entry.dead]
+    packs = snapshot(client).packed_nodes
+    entries = [entry for pack in packs for entry in pack.parts.entries if not entry.is_deleted]
     expected = client.xrange("orders")
     assert [entry.id for entry in entries] == [entry_id for entry_id, _ in expected]
     for entry, (_, fields) in zip(entries, expected, strict=True):
@@ -66,18 +66,18 @@ def test_the_parsed_entries_are_those_of_the_server(client: redis.Redis, seed: i
 def test_the_tree_has_the_nodes_of_the_server(client: redis.Redis, seed: int):
     fill(client, seed)
     found = snapshot(client)
-    keys = [pack.key for pack in found.packs]
+    keys = [pack.key for pack in found.packed_nodes]
     tree = build_tree(keys)
     about = client.xinfo_stream("orders")
-    assert len(keys) == about["radix-tree-keys"] == tree.count
-    assert node_count(tree) == about["radix-tree-nodes"] == found.stream.nodes.nodes
+    assert len(keys) == about["radix-tree-keys"] == tree.key_count
+    assert node_count(tree) == about["radix-tree-nodes"] == found.stream.nodes.node_count
     assert [key for key, _ in ways(tree, b"")] == keys
 
 
 def ways(twig: RadixNode, before: bytes):
     assert twig.depth == len(before)
     if not twig.children:
-        yield before + twig.edge, twig.first
+        yield before + twig.edge, twig.first_key
     for lower in twig.children:
         yield from ways(lower, before + twig.edge)
 
@@ -88,7 +88,7 @@ def test_a_node_with_a_wrong_byte_is_rejected_or_completely_parsed(client: redis
             "orders", {"a": n * 1000, "b": "x" * (n * 12)} if n % 3 else {"c": -n}, id=f"{n * n + 1}-0"
         )
     client.xdel("orders", "5-0")
-    pack = snapshot(client).packs[0]
+    pack = snapshot(client).packed_nodes[0]
     refused = 0
     for at in range(len(pack.data)):
         data = pack.data[:at] + bytes([pack.data[at] ^ 0x81]) + pack.data[at + 1 :]
@@ -108,11 +108,9 @@ def test_a_node_is_found_by_number_and_by_id(client: redis.Redis):
     for n in range(1, 251):
         client.xadd("orders", {"a": n}, id=f"{n}-0")
     found = snapshot(client)
-    last = len(found.packs) - 1
-    assert found.pack_number("0") == 0 and found.pack_number("-1") == last == 2
-    assert (
-        found.pack_number("1-0") == 0 and found.pack_number("101-0") == 1 and found.pack_number("250-9") == 2
-    )
+    last = len(found.packed_nodes) - 1
+    assert found.node_index("0") == 0 and found.node_index("-1") == last == 2
+    assert found.node_index("1-0") == 0 and found.node_index("101-0") == 1 and found.node_index("250-9") == 2
     assert (
         found.rank(101, 0, True) == 100
         and found.rank(150, 0, True) == 149
@@ -120,4 +118,4 @@ def test_a_node_is_found_by_number_and_by_id(client: redis.Redis):
     )
     for wrong in ("3", "-4", "x", "1-x", f"{1 << 64}-0"):
         with pytest.raises(UsageError):
-            found.pack_number(wrong)
+            found.node_index(wrong)

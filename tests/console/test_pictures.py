@@ -37,11 +37,11 @@ def drawn(snapshot: StreamSnapshot, node: str = "-1", entries: int = 3) -> str:
 @pytest.mark.parametrize("nodes", [1, 2, ALL_MAX, ALL_MAX + 1, 700, 3000])
 def test_every_node_is_drawn_or_counted_once(nodes: int):
     snapshot = StreamSnapshot("s", "here", stream(nodes, step=7919, per_node=1), 0)
-    tree = build_tree([pack.key for pack in snapshot.packs])
+    tree = build_tree([pack.key for pack in snapshot.packed_nodes])
     for chosen in {0, nodes // 2, nodes - 1}:
         found = list(tree_lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
-        single = [line.node.first for line in found if not line.node.children]
-        closed = sum(line.node.count for line in found if line.node.children and not line.opened)
+        single = [line.node.first_key for line in found if not line.node.children]
+        closed = sum(line.node.key_count for line in found if line.node.children and not line.opened)
         assert len(single) + closed + sum(line.left_out for line in found) == nodes
         assert chosen in single and single == sorted(set(single))
         assert len(found) <= max(2 * ALL_MAX, 80)

@@ -87,10 +87,10 @@ def test_a_frame_shows_the_statistics_of_a_real_server(
         stats = collect_stats(ask, memory=True)
     (stream,) = stats.streams
     (group,) = stream.groups
-    assert (stream.key, stream.length, stream.entries_added, stream.keys) == (b"orders", 120, 120, 2)
+    assert (stream.key, stream.length, stream.entries_added, stream.radix_keys) == (b"orders", 120, 120, 2)
     assert stream.memory_bytes == client.memory_usage("orders")
     assert (group.pending, group.lag, group.oldest_id) == (20, 100, b"1-0")
-    assert [(member.name, member.pending) for member in group.members] == [(b"ann", 20)]
+    assert [(member.name, member.pending) for member in group.consumer_stats] == [(b"ann", 20)]
     assert main(["top", "--once", "--every", "0.1", "--url", server_url]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert any(line.split()[:2] == ["orders", "120"] for line in shown)

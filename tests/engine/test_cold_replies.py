@@ -23,7 +23,7 @@ class Cold:
 
     def __init__(self, seed, later, rewriting=False):
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.chance = random.Random(seed)
         self.cold = self.engine.open_cold_storage(RunsInMemory(), 1)
         self.cold.run_bytes = self.chance.choice([40, 200, 1000])
@@ -39,7 +39,7 @@ class Cold:
         self.engine.execute(self.session, argv, now)
         while self.waiting:
             run = self.waiting.pop(0)
-            self.engine.run_loaded(run, self.cold.store.load(run.place), now)
+            self.engine.on_run_loaded(run, self.cold.store.load(run.place), now)
         if self.chance.random() < 0.7:
             self.cold.cool_all()
         if self.rewriting and self.chance.random() < 0.3:
@@ -53,7 +53,7 @@ class Cold:
 
 def hot_engine():
     engine = Engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     return engine, engine.session()
 
 
@@ -143,7 +143,7 @@ def load_all(engine, cold, asked):
             stored = cold.store.load(run.place)
         except DamagedColdRun:
             stored = None
-        engine.run_loaded(run, stored, 1000)
+        engine.on_run_loaded(run, stored, 1000)
 
 
 def test_a_parked_request_waits_for_its_run_and_others_go_on():
@@ -153,7 +153,7 @@ def test_a_parked_request_waits_for_its_run_and_others_go_on():
     assert talk(engine, session, b"XRANGE s 1 1") == b"" and session.waiting is not None
     assert talk(engine, other, b"XLEN s") == b":100\r\n"
     assert talk(engine, other, b"XRANGE s 2 2") == b"" and len(asked) == 1  # the same run is read once
-    engine.run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
+    engine.on_run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
     assert engine.take_woken() == [session, other]
     assert b"$3\r\n1-0" in session.reply.take() and b"$3\r\n2-0" in other.reply.take()
 
@@ -163,7 +163,7 @@ def test_a_client_that_leaves_while_its_request_is_parked():
     engine, session, cold = cold_engine(later=asked)
     talk(engine, session, b"XRANGE s 1 1")
     engine.close(session)
-    engine.run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
+    engine.on_run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
     assert engine.take_woken() == [] and not engine.parking.waiting and not engine.parking.times
 
 
@@ -175,7 +175,7 @@ def test_a_read_of_more_runs_than_the_cache_holds_ends():
     turns = 0
     while session.waiting is not None:
         run = asked.pop(0)
-        engine.run_loaded(run, cold.store.load(run.place), 1000)
+        engine.on_run_loaded(run, cold.store.load(run.place), 1000)
         turns += 1
     assert turns <= 10 and session.reply.take().startswith(b"*100\r\n")
 
@@ -220,13 +220,13 @@ def test_a_lost_run_is_an_error_that_changes_nothing():
             talk(engine, session, b"XCLAIM s g ann 0 %d FORCE JUSTID" % number)
             load_all(engine, cold, asked)
         session.reply.take()
-        engine.keyspace.cold.cache.limit = 1
+        engine.keyspace.cold_storage.cache.limit = 1
         talk(engine, session, b"XRANGE s 90 90")
         load_all(engine, cold, asked)
         session.reply.take()
         before = [talk(engine, session, line) for line in STATE]
         cold.store.stored.pop(0)
-        engine.record_effects(True)
+        engine.set_effect_recording(True)
         for line in (
             b"XRANGE s - +",
             b"XREADGROUP GROUP g ann COUNT 1 STREAMS s >",
@@ -266,7 +266,7 @@ def test_nodes_without_live_entries_become_cold_only_with_others():
     engine.keyspace.databases[0].put(b"s", stream)
     cold.cool_all()
     stream.check()
-    assert (cold.runs_stored, stream.cold.totals.nodes, len(stream.nodes)) == (1, 3, 6)
+    assert (cold.runs_stored, stream.cold.totals.node_count, len(stream.nodes)) == (1, 3, 6)
     assert not cold.has_work()
     assert b"$3\r\n3-0" in talk(engine, engine.session(), b"XRANGE s - +")
 
@@ -300,7 +300,7 @@ def test_nodes_that_change_while_they_are_stored():
     cold = engine.open_cold_storage(RunsInMemory(), 1)
     cold.run_bytes = 200
     batches = []
-    cold.writer = batches.append
+    cold.start_writing = batches.append
     session = engine.session()
     for number in range(1, 101):
         talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
@@ -323,7 +323,7 @@ def test_nodes_that_change_while_they_are_stored():
 
 def test_a_trim_ends_before_a_lost_run_and_is_recorded():
     engine, session, cold = cold_engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     runs = [place for place in cold.store.stored if place > 0]
     second = runs[0]
     first = talk(engine, session, b"XLEN s")
@@ -357,7 +357,7 @@ def test_a_trim_waits_for_the_run_in_which_it_ends_before_it_changes_anything(li
 def test_an_entry_whose_trim_would_begin_in_a_lost_run_is_not_added(line, later):
     asked = []
     engine, session, cold = cold_engine(later=asked if later else None)
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     del cold.store.stored[0]
     reply = talk(engine, session, line)
     load_all(engine, cold, asked)
@@ -379,7 +379,7 @@ def test_a_group_gets_what_precedes_a_lost_run_and_the_log_has_it(rules):
     hot.effects.take()
     cold.cache.limit = 1
     cold.store.stored.pop(3)
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     read = talk(engine, session, b"XREADGROUP GROUP g ann COUNT 60 STREAMS a s > >")
     assert read.count(b"-0\r\n") == 1 + 30
     assert talk(engine, session, b"XREADGROUP GROUP g bob STREAMS s >").startswith(

@@ -24,7 +24,7 @@ class Client:
             storage.run_bytes = 150
             storage.cool_all()
             storage.limit = 0
-            assert storage.cache.totals.runs > 10
+            assert storage.cache.totals.run_count > 10
 
     def execute(self, *words):
         self.engine.execute(self.session, [str(word).encode() for word in words], self.now)

@@ -147,12 +147,12 @@ def test_served_readers_do_not_restart_the_sweep_of_acknowledged_entries(talk: T
     talk("XCFGSET s DROP-ACKED 1")
     stream = talk.engine.keyspace.databases[0].stream(b"s")
     assert stream is not None
-    ruled = talk.engine.keyspace.rules.streams[stream]
+    ruled = talk.engine.keyspace.rule_registry.streams[stream]
     talk.tick(1100)
     assert ruled.sweep_from == b""
     assert talk("XREADGROUP GROUP g ann BLOCK 0 STREAMS s >", client="b") == "(waits)"
     swept = []
-    talk.engine.rules._drop_acked = lambda ruled: swept.append(ruled.sweep_from) or True  # type: ignore
+    talk.engine.rule_runner._drop_acked = lambda ruled: swept.append(ruled.sweep_from) or True  # type: ignore
     talk("XADD s 2-0 f v")
     assert ids(talk.heard("b")) == ["2-0"]
     assert swept

@@ -81,7 +81,7 @@ def test_a_transaction_that_is_broken_off_is_over(engine):
         raise KeyboardInterrupt
 
     session = engine.session()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     for line in ("SET k v PX 10", "XADD s 1-1 f v", "XADD s 2-1 f v", "XGROUP CREATE s g 0", "MULTI"):
         ask(engine, session, line)
     for line in ("SET a 1", "SET b 1", "GET k", "SET c 1"):
@@ -111,8 +111,8 @@ def test_who_came_first_is_served_first(engine):
     engine.close(sessions[2])
     ask(engine, engine.session(), "XADD s 1-1 f v")
     assert [session.id for session in engine.woken] == [1, 2, 4, 5]
-    assert all(session.waiting is None and session.reply.pending() for session in engine.woken)
-    assert sessions[2].reply.pending() == 0
+    assert all(session.waiting is None and session.reply.pending_bytes() for session in engine.woken)
+    assert sessions[2].reply.pending_bytes() == 0
 
 
 def test_a_wait_ends_at_its_deadline_and_not_before(engine):
@@ -156,18 +156,18 @@ def test_expired_keys_are_swept_without_being_accessed(engine):
 
 
 def test_a_death_of_age_has_an_effect(engine):
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     session = engine.session()
     ask(engine, session, "SET k v PXAT 1500")
     ask(engine, session, "GET k", 1500)
     assert engine.effects.take()[-1] == (0, [b"DEL", b"k"])
-    engine.record_effects(False)
+    engine.set_effect_recording(False)
     ask(engine, session, "SET k v")
     assert engine.effects.take() == []
 
 
 def test_effects_name_their_database(engine):
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     session = engine.session()
     for line in ("SELECT 5", "SET k v"):
         ask(engine, session, line)
@@ -234,10 +234,10 @@ def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
     ask(engine, admin, "CLIENT PAUSE 100 WRITE", 1000)
     ask(engine, leaver, "SET k 1", 1001)
     ask(engine, killed, "SET k 2", 1001)
-    assert len(engine.write_gate.paused_requests) == 2
+    assert len(engine.write_gate.paused_sessions) == 2
     engine.close(leaver)
     engine.kill(killed)
-    assert len(engine.write_gate.paused_requests) == 0
+    assert len(engine.write_gate.paused_sessions) == 0
     assert b"blocked_clients:0\r\n" in ask(engine, admin, "INFO clients", 1002)
 
 
@@ -263,13 +263,13 @@ def test_clients_are_numbered_and_never_twice(engine):
     first = engine.session()
     engine.close(first)
     assert engine.session().id == first.id + 1
-    assert engine.stats.connections == 2
+    assert engine.stats.connection_count == 2
 
 
 def test_the_same_requests_at_the_same_times_give_the_same_bytes():
     def run():
         engine = Engine()
-        engine.record_effects(True)
+        engine.set_effect_recording(True)
         session = engine.session()
         said = b"".join(
             ask(engine, session, line, 1000 + i)

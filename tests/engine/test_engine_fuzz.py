@@ -61,7 +61,7 @@ def end_of_reply(data, at):
 def test_any_words_get_one_reply_or_wait(seed):
     chance = random.Random(seed)
     engine = Engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     engine.keyspace.settings.slowlog_log_slower_than = seed - 1
     engine.keyspace.settings.latency_tracking = seed > 1
     engine.timing.refresh()
@@ -74,7 +74,7 @@ def test_any_words_get_one_reply_or_wait(seed):
         session = sessions[name]
         if session.waiting is not None:
             engine.unblock(session) or engine.resume_paused(now)
-        before = session.reply.pending()
+        before = session.reply.pending_bytes()
         argv = request(chance)
         engine.execute(session, argv, now)
         answer = session.reply.take()

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from headrace.engine.engine import Engine
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 from support.command_generator import CommandGenerator
 
 ROUNDS, TURNS = (30, 600) if "HEADRACE_COMPILED" in os.environ else (8, 200)
@@ -40,7 +40,7 @@ def state(side, now):
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_a_replica_has_the_same_groups(seed):
     primary, replica, generator = Side(), Side(), CommandGenerator("group_changes", seed)
-    primary.engine.record_effects(True)
+    primary.engine.set_effect_recording(True)
     now = 1000
     created = [b"XGROUP CREATE s g 0 MKSTREAM".split(), b"XGROUP CREATE s h 0".split()]
     for argv in created + generator.commands(TURNS):

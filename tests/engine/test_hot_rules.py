@@ -16,13 +16,13 @@ class Client:
     def __init__(self):
         self.now = 10 * DAY_MS
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.engine.keyspace.settings.stream_node_max_entries = 3
         self.engine.rule_registry.on_hot = self.open
         self.session = self.engine.session()
 
     def open(self):
-        if self.engine.cold is None:
+        if self.engine.cold_storage is None:
             self.engine.open_cold_storage(RunsInMemory(), 0).run_bytes = 1
 
     def __call__(self, line):
@@ -51,7 +51,7 @@ class Client:
     def hot(self, key):
         """The number of nodes in memory."""
         stream = self.stream(key)
-        return stream.nodes.keys - stream.run_count()
+        return stream.nodes.key_count - stream.run_count()
 
 
 @pytest.fixture
@@ -83,16 +83,16 @@ def test_an_idle_server_does_not_look_again_and_again(client):
     client("XCFGSET s HOT-BYTES 3000")
     client.wait(2 * CHECK_MS + 10_000)
     assert client.engine.next_deadline() < 0 or client.wait(3_600_000) < 1000  # files are looked for
-    assert client.engine.cold.runs_stored > 0
-    stored = client.engine.cold.runs_stored
+    assert client.engine.cold_storage.runs_stored > 0
+    stored = client.engine.cold_storage.runs_stored
     client.wait(3_600_000)
-    assert client.engine.cold.runs_stored == stored
+    assert client.engine.cold_storage.runs_stored == stored
 
 
 def test_hot_age_moves_nodes_whose_entries_are_all_older(client):
     client.add("s", 9)
     client("XCFGSET s HOT-AGE 60000")
-    client.engine.cold.run_bytes = 256 << 10
+    client.engine.cold_storage.run_bytes = 256 << 10
     client.wait(59_000)
     client.add("s", 3)
     assert client.hot("s") == 4
@@ -111,7 +111,7 @@ def test_a_whole_run_of_old_nodes_does_not_wait(client):
     client("XCFGSET s HOT-AGE 60000")
     client("XTRIM s MAXLEN 0")
     client.add("s", 30)
-    client.engine.cold.run_bytes = 100
+    client.engine.cold_storage.run_bytes = 100
     client.wait(60_100)
     client("XADD t * f v")  # it looks again after any change
     client.wait(200)
@@ -127,7 +127,7 @@ def test_the_rules_hold_after_a_copy_and_end_with_the_stream(client):
     assert client.hot("s") < 5
     assert client.hot("u") < 5
     client("DEL s u")
-    assert not client.engine.rule_registry.hot
+    assert not client.engine.rule_registry.hot_rule_streams
     client.wait(1000)
 
 
@@ -144,11 +144,11 @@ def test_each_of_many_streams_is_looked_at(client):
 def test_a_failure_is_tried_again(client):
     client.add("s", 60)
     client("XCFGSET s HOT-BYTES 1500")
-    client.engine.cold.store.error = OSError(28, "No space left on device")
+    client.engine.cold_storage.store.error = OSError(28, "No space left on device")
     client.wait(10 * RETRY_MS)
     assert client.hot("s") == 20
-    assert 5 <= client.engine.cold.failures <= 11
-    client.engine.cold.store.error = None
+    assert 5 <= client.engine.cold_storage.failures <= 11
+    client.engine.cold_storage.store.error = None
     client.wait(2 * RETRY_MS)
     assert client.hot("s") < 5
 

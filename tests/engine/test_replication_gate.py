@@ -127,12 +127,12 @@ def test_the_gate_opens_again_and_never_stops_the_primarys_commands(engine: Engi
     primary.replayed = True
     gate = engine.write_gate
     shut(gate)
-    assert gate.shut
+    assert gate.may_reject
     assert ask(engine, session, "SET", "k", "v").startswith(b"-")
     assert ask(engine, primary, "SET", "k", "new") == b"+OK\r\n"
     for setter in (gate.set_read_only, gate.set_stale, gate.set_too_few_replicas):
         setter(False)
-    assert not gate.shut
+    assert not gate.may_reject
     assert ask(engine, session, "GET", "k") == b"$3\r\nnew\r\n"
 
 

@@ -25,7 +25,7 @@ class Fixture:
             self.both(b"XADD s %d-0 n %d" % (number, number))
         self.cold.cool_all()
         self.cold.run_bytes = 600  # of memory, when runs are written again
-        self.cold.writer = writer
+        self.cold.start_writing = writer
 
     def both(self, line):
         """Run a command in both; return the reply, which is the same."""

@@ -25,7 +25,7 @@ def fill(talk: Talk) -> None:
 @compiled
 def test_a_stream_with_a_group_is_few_objects_for_the_collector():
     talk = Talk()
-    talk.engine.record_effects(False)
+    talk.engine.set_effect_recording(False)
     talk("XADD s 1-1 f v")
     gc.collect()
     before = len(gc.get_objects())

@@ -144,7 +144,8 @@ def test_an_ack_beside_a_reader_calls_no_function_of_python_for_each_group():
 def test_the_orders_of_many_groups_are_created_in_several_turns(tried):
     def orders() -> int:
         groups = tried.engine.keyspace.databases[0].stream(b"s").unsorted_groups()
-        return sum(group.pending.order is not None and group.pending.order.is_read for group in groups)
+        found = [group.pending.order for group in groups]
+        return sum(order is not None and order.are_values_read for order in found)
 
     with_rules(tried, 120, b"LEASE", b"60000", b"ORDERED-BY", b"f")
     counts = [orders()]

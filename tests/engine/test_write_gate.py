@@ -113,9 +113,9 @@ def test_the_gate_is_shut_while_one_reason_is_left():
     gate.reject_writes(TROUBLE)
     gate.reject_writes(None)
     gate.set_loading(False)
-    assert gate.shut
-    assert gate.take_paused(5000) == {}
-    assert not gate.shut
+    assert gate.may_reject
+    assert gate.pop_paused_sessions(5000) == {}
+    assert not gate.may_reject
 
 
 def test_a_failover_or_shutdown_that_ends_leaves_the_pause_of_a_client(engine: Engine):
@@ -130,7 +130,7 @@ def test_a_failover_or_shutdown_that_ends_leaves_the_pause_of_a_client(engine: E
     engine.tick(4999)
     assert writer.reply.take() == b""
     engine.tick(5000)
-    assert writer.reply.take() == b"+OK\r\n" and not gate.shut
+    assert writer.reply.take() == b"+OK\r\n" and not gate.may_reject
 
 
 def test_a_failover_goes_on_when_the_pause_of_a_client_ends(engine: Engine):

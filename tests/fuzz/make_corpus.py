@@ -104,7 +104,7 @@ def of_streams() -> Seeds:
 def history() -> Engine:
     """An engine in which something has happened, and whose effects are kept."""
     engine = Engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     session = engine.session()
     for line in HISTORY.replace(b"\n", b"").split(b";"):
         engine.execute(session, line.split(), NOW)

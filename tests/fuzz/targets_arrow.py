@@ -27,9 +27,9 @@ from fuzz.driver import Target
 from fuzz.targets_protocol import cut
 from headrace.errors import HeadraceError
 from headrace.resp.request import bulk
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.decode.schema import DEFAULT_NAMES, BatchBuilder, ColumnLayout
-from headrace.spark.source.arrow_reader import BatchAssembler, parse_header
+from headrace.spark.source.arrow_reader import ServerBatchReader, parse_header
 
 
 def schema(*columns: tuple[str, DataType]) -> StructType:
@@ -61,7 +61,7 @@ LAYOUTS = [
     ColumnLayout(NESTED, "epoch_s"),
     ColumnLayout(EXACT, "auto"),
 ]
-FILLERS = [BatchAssembler(ColumnLayout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
+FILLERS = [ServerBatchReader(ColumnLayout(each, "epoch_ms"), "orders") for each in (DEFAULT, SENT)]
 VALUES = b"""1 -1 0 12.5 1e9 nan inf true false [1,2] {"x":"y"} null 2023-11-14 2023-11-14T22:13:20Z a b c
 d e t s x 1-1 9223372036854775808 18446744073709551615-1 \xff"""
 

@@ -284,7 +284,7 @@ def sealed_cold_file(data: bytes) -> bytes:
     at = cold_file.HEADER_BYTES
     checksums = []
     while file[at : at + 4] == cold_file.RUN_TAG and len(file) - at >= cold_file.RUN_HEADER.size:
-        end = at + cold_file.run_bytes(bytes(file[at:])) - 8
+        end = at + cold_file.stated_run_size(bytes(file[at:])) - 8
         if end + 8 > len(file):
             break
         file[end : end + 8] = xxh3_64_intdigest(bytes(file[at:end])).to_bytes(8, "big")

@@ -11,7 +11,7 @@ from headrace.errors import CommandError, ProtocolError
 from headrace.keyspace.glob import Glob
 from headrace.resp.inline import split_line
 from headrace.resp.parser import RequestParser
-from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, Push, ReplyParser
 from headrace.resp.request import request as encoded
 from headrace.resp.writer import ReplyWriter
 
@@ -51,7 +51,7 @@ def requests_of(pieces: list[bytes]) -> tuple[list[list[bytes]], str]:
             while (request := parser.next()) is not None:
                 assert request
                 found.append(request)
-            assert 0 <= parser.pending() <= size
+            assert 0 <= parser.pending_bytes() <= size
     except ProtocolError as wrong:
         return found, str(wrong)
     return found, ""

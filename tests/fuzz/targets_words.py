@@ -6,10 +6,10 @@ from collections.abc import Hashable
 
 from fuzz.driver import NAMES, Target
 from fuzz.using import NOW
-from headrace.access.rule_errors import InvalidRule, InvalidUserFile, OpenParenthesis, RejectedRule
+from headrace.access.rule_errors import InvalidRule, InvalidUserFile, RejectedRule, UnclosedParenthesis
 from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
 from headrace.access.user import User
-from headrace.access.users import Users, read_file
+from headrace.access.users import Users, parse_user_file
 from headrace.client.url import parse_server_url
 from headrace.commands.table import COMMANDS
 from headrace.engine.authorization import build_catalogue
@@ -17,7 +17,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.resp.parser import RequestParser
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.server.config.config import INCLUDES_MAX, Config
 from headrace.server.config.directives import BY_NAME, DIRECTIVES
 from headrace.server.config.rewrite import rewritten
@@ -30,7 +30,7 @@ CATALOGUE = build_catalogue(COMMANDS)
 def access_request(name: bytes, keys: list[bytes], uses: list[int]) -> AccessRequest:
     """What a command wants of these keys."""
     made = AccessRequest(name, keys)
-    made.keys, made.uses = list(range(len(keys))), uses
+    made.key_positions, made.uses = list(range(len(keys))), uses
     return made
 
 
@@ -84,7 +84,7 @@ def change_users(data: bytes) -> set[Hashable]:
         if len(words) > 1 and words[0] == b"user" and b"\0" not in words[1]:
             try:
                 user = users.change(words[1], words[2:])
-            except (RejectedRule, OpenParenthesis, InvalidRule) as refused:
+            except (RejectedRule, UnclosedParenthesis, InvalidRule) as refused:
                 found.add(NAMES.sub("#", str(refused)[:60]))
                 continue
             same_user(user)
@@ -102,11 +102,11 @@ def change_users(data: bytes) -> set[Hashable]:
     lines = [users.lines()]
     for _ in range(2):
         again = Users(CATALOGUE)
-        again.load(read_file("users", b"\n".join(lines[-1])))
+        again.load(parse_user_file("users", b"\n".join(lines[-1])))
         lines.append(again.lines())
     assert lines[2] == lines[1]
     whole = Users(CATALOGUE)
-    whole.load(read_file("users", data))
+    whole.load(parse_user_file("users", data))
     return found | {("whole", len(whole.lines()))}
 
 
@@ -186,7 +186,7 @@ def run_commands(data: bytes) -> set[Hashable]:
     for line in SETUP.split(b";"):
         engine.execute(sessions[0], line.split(), NOW)
     sessions[0].reply.take()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     if data[-1:] != b"\n":  # also with little memory, of which the oldest entries are let go
         engine.keyspace.memory.limit = engine.keyspace.memory.total + LITTLE_BYTES
         engine.keyspace.settings.stream_node_max_entries = 2

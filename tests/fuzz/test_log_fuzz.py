@@ -69,12 +69,12 @@ def test_any_bytes_end_in_an_outcome_that_no_chunking_changes(data, changes, siz
     again = read(data, sizes)
     assert again[0] == commands and again[2]._replace(size=0) == outcome._replace(size=0)
     assert (damage is None) == (again[1] is None) and (damage is None or damage[0] == again[1][0])
-    assert 0 <= outcome.valid <= len(data)
+    assert 0 <= outcome.valid_end <= len(data)
     if damage is not None:
-        assert outcome.valid <= damage[0] <= len(data)
+        assert outcome.valid_end <= damage[0] <= len(data)
     # What counts is a log without a fault, and holds just those commands but for a transaction's that failed.
-    head, fault, good = read(data[: outcome.valid])
-    assert fault is None and not good.cut and good.valid == outcome.valid
+    head, fault, good = read(data[: outcome.valid_end])
+    assert fault is None and not good.cut_within and good.valid_end == outcome.valid_end
     assert commands[: len(head)] == head
     if damage is None:
         assert commands == head

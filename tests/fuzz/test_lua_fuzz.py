@@ -99,7 +99,7 @@ class Host(ScriptHost):
         self.command_reply.raw(self.rng.choice(REPLIES))
         return 0
 
-    def check(self) -> tuple[bytes | None, float]:
+    def check_interrupt(self) -> tuple[bytes | None, float]:
         self.checks += 1
         return (b"too slow" if self.checks >= CHECKS_MAX else None), 0.005
 

@@ -50,7 +50,7 @@ def use(key, data):
     for reverse in (False, True):
         iterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
         while iterator.next():
-            assert len(iterator.entry()) == 2 * iterator.fields
+            assert len(iterator.remaining_pieces()) == 2 * iterator.field_count
             ids.append((iterator.ms, iterator.seq))
     assert ids[: node.live] == ids[node.live :][::-1]
     stream.copy().check()

@@ -54,7 +54,7 @@ def test_memory_of_waiters_is_returned_in_whatever_order_they_leave(seed):
             number, 0, [], keys, dice.choice([0, 5]), bool, bool, wait_class=dice.choice([None, 1, 2])
         )
         before = memory.total
-        blocking.wait(waiter)
+        blocking.add_waiter(waiter)
         waiters.append(waiter)
         assert before < memory.total <= before + waiter.memory_bytes()
         if dice.random() < 0.1:

@@ -25,7 +25,7 @@ class Limited:
 
     def __init__(self, most: int = 0, policy: str = "stream-oldest") -> None:
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.keyspace = self.engine.keyspace
         self.keyspace.settings.stream_node_max_entries = NODE
         self.engine.write_gate.eviction.policy = policy

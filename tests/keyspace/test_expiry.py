@@ -4,8 +4,8 @@ import random
 import sys
 
 from headrace.keyspace.expiry import Expiry
-from headrace.keyspace.image import DatabaseImage
 from headrace.keyspace.key_table import KeyTable
+from headrace.keyspace.keyspace_image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
 
 

@@ -195,5 +195,5 @@ def test_a_segment_that_is_no_literal_has_a_limit():
 
 def test_select_returns_each_name_once_whatever_its_case():
     names = [b"maxmemory", b"maxclients", b"save", b"Port"]
-    assert glob.select([b"MAX*", b"maxmemory", b"port", b"sav\\e"], names) == names
-    assert glob.select([b"max?", b"ort"], names) == []
+    assert glob.matching_names([b"MAX*", b"maxmemory", b"port", b"sav\\e"], names) == names
+    assert glob.matching_names([b"max?", b"ort"], names) == []

@@ -18,7 +18,7 @@ def ask(engine: Engine, session, line: str, now: int = LATE) -> bytes:
 def replica(*lines: str) -> Engine:
     """Return an engine with expired keys, which it hides."""
     engine = Engine()
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     engine.keyspace.hide_expired = True
     session = engine.session()
     for line in lines:
@@ -54,7 +54,7 @@ def test_replies_on_a_replica_are_those_of_redis():
         session = engine.session()
         for line in READS:
             assert ask(engine, session, line) == theirs.ask(*line.split()), line
-        assert engine.effects.take() == [] and engine.keyspace.expired == 0
+        assert engine.effects.take() == [] and engine.keyspace.expired_count == 0
 
 
 def test_nothing_is_deleted_by_time():
@@ -113,14 +113,14 @@ def test_after_a_promotion_expired_keys_are_deleted_and_recorded():
     assert ask(engine, engine.session(), "GET k") == b"$-1\r\n"
     engine.tick(LATE)
     assert engine.effects.take() == [(0, [b"DEL", b"k"]), (0, [b"DEL", b"l"])]
-    assert engine.keyspace.expired == 2
+    assert engine.keyspace.expired_count == 2
 
 
 def test_a_pause_of_writes_keeps_expired_keys_and_hides_them():
     """As in redis-server: the data stays the same until the pause ends."""
     with redis_server() as port, RawRedis(port) as theirs:
         engine = Engine()
-        engine.record_effects(True)
+        engine.set_effect_recording(True)
         session = engine.session()
         for line in ("SET lasting v", "SET k v PX 100", "WATCH k", "CLIENT PAUSE 600000 WRITE"):
             assert ask(engine, session, line, 1000) == theirs.ask(*line.split()) == b"+OK\r\n"

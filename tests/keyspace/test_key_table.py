@@ -82,6 +82,6 @@ def test_keys_are_reached_by_index() -> None:
     for i in range(SPLIT_AT + 50):
         table.put(b"%d" % i, i, True)
         if i % 100 == 0:
-            assert [table.at(index) for index in range(table.count)] == list(table)
+            assert [table.key_at(index) for index in range(table.count)] == list(table)
     with pytest.raises(IndexError):
-        table.at(table.count)
+        table.key_at(table.count)

@@ -67,7 +67,7 @@ def test_a_key_expires_exactly_at_its_time(keyspace, database):
     assert not database.contains(b"k")
     assert database.find(b"k") is None
     assert database.expiry(b"k") == -1
-    assert keyspace.expired == 1
+    assert keyspace.expired_count == 1
 
 
 def test_put_forgets_the_expiry_and_replace_keeps_it(database):
@@ -126,7 +126,7 @@ def test_a_sweep_is_bounded_and_says_whether_more_is_left(keyspace, database):
     assert len(database.values) == 500
     assert not keyspace.sweep()
     assert len(database.values) == 0
-    assert keyspace.expired == 1500
+    assert keyspace.expired_count == 1500
     assert keyspace.next_expiry() == -1
 
 
@@ -375,4 +375,4 @@ def test_while_a_log_is_replayed_no_key_expires():
     assert not keyspace.sweep() and keyspace.next_expiry() == -1
     keyspace.keep_expired = False
     assert keyspace.next_expiry() == 10
-    assert database.find(b"k") is None and keyspace.expired == 1
+    assert database.find(b"k") is None and keyspace.expired_count == 1

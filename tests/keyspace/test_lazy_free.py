@@ -32,7 +32,7 @@ class Client:
     def free_all(self):
         """Return how many steps it took."""
         steps = 0
-        while self.keyspace.lazy_free.waiting:
+        while self.keyspace.lazy_free.containers:
             assert self.engine.next_deadline() >= 0, "nothing would call tick()"
             self.pass_ms()
             steps += 1
@@ -63,10 +63,10 @@ def test_a_flush_removes_everything_at_once_and_frees_it_in_steps(client):
     assert client("FLUSHALL") == b"+OK\r\n"
     assert client("DBSIZE") == b":0\r\n"
     assert client.keyspace.memory.total == 0
-    before = client.keyspace.lazy_free.pending()
+    before = client.keyspace.lazy_free.pending_count()
     assert before == KEYS and sys.getrefcount(value) == references + KEYS
     client.pass_ms()
-    after = client.keyspace.lazy_free.pending()
+    after = client.keyspace.lazy_free.pending_count()
     assert before > after >= before - 4 * 1024, "one step is one bounded part"
     client.free_all()
     assert sys.getrefcount(value) == references
@@ -78,9 +78,9 @@ def test_no_two_steps_fall_into_one_millisecond(client):
         client("SET", f"k{number}", "v")
     client("FLUSHALL")
     client.pass_ms()
-    left = client.keyspace.lazy_free.pending()
+    left = client.keyspace.lazy_free.pending_count()
     client.engine.tick(client.now_ms)
-    assert client.keyspace.lazy_free.pending() == left
+    assert client.keyspace.lazy_free.pending_count() == left
 
 
 def test_few_keys_and_small_streams_are_freed_at_once(client):
@@ -88,7 +88,7 @@ def test_few_keys_and_small_streams_are_freed_at_once(client):
     client("XADD", "s", "1-0", "f", "v")
     client("DEL", "s")
     client("FLUSHALL")
-    assert client.keyspace.lazy_free.waiting == []
+    assert client.keyspace.lazy_free.containers == []
 
 
 @pytest.mark.parametrize("command", ["DEL", "UNLINK"])
@@ -141,7 +141,7 @@ def test_a_snapshot_in_progress_has_what_is_removed_meanwhile(client):
     client.pass_ms(100)
     keys = {}
     while (key := database.next_key()) is not None:
-        keys[key] = database.take(key)
+        keys[key] = database.take_value(key)
     assert len(keys) == KEYS + 2 and keys[b"k7"] == b"v"
     assert keys[b"s"].length == keys[b"t"].length == 20_000
     del keys, database

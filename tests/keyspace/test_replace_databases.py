@@ -2,7 +2,7 @@
 
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 
 NOW = 1_000_000
 

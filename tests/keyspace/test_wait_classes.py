@@ -6,7 +6,7 @@ from headrace.streams.memory_account import MemoryAccount
 
 def wait(blocking, name, *keys, wait_class=None):
     waiter = Waiter(name, 0, [], list(keys), 0, lambda call: True, lambda call: None, wait_class=wait_class)
-    blocking.wait(waiter)
+    blocking.add_waiter(waiter)
     return waiter
 
 

@@ -153,7 +153,7 @@ class GroupModel(RuleBasedStateMachine):
         one = self.ids[pick % len(self.ids)]
         pending = self.group.pending
         rest = sorted(i for i in self.pending if i >= one)
-        assert self.walk(pending.from_id(*one), pending.after) == rest
+        assert self.walk(pending.first_from(*one), pending.after) == rest
         consumer = self.consumer(name)
         own = [i for i in rest if self.pending[i][0] == name]
         assert (
@@ -170,8 +170,8 @@ class GroupModel(RuleBasedStateMachine):
     def everything_is_as_the_model_says(self):
         self.group.check()
         pending = self.group.pending
-        assert (pending.count, pending.unowned) == (len(self.pending), len(self.unowned))
-        assert self.walk(pending.from_id(0, 0), pending.after) == sorted(self.pending)
+        assert (pending.count, pending.unowned_count) == (len(self.pending), len(self.unowned))
+        assert self.walk(pending.first_from(0, 0), pending.after) == sorted(self.pending)
         assert self.walk(pending.oldest(), pending.newer) == self.order()
         assert self.walk(pending.newest(), lambda slot: -1) == self.order()[-1:]
         assert self.walk(pending.last(), lambda slot: -1) == sorted(self.pending)[-1:]

@@ -113,7 +113,7 @@ class RaxAndDict(RuleBasedStateMachine):
     def holds(self):
         self.tree.check()
         assert len(self.tree) == len(self.model)
-        assert self.tree.nodes == nodes_wanted(self.model)
+        assert self.tree.node_count == nodes_wanted(self.model)
 
     def teardown(self):
         cursor = RaxCursor(self.tree)
@@ -126,7 +126,7 @@ class RaxAndDict(RuleBasedStateMachine):
         for key in self.model:
             assert self.tree.remove(key)
         self.tree.check()
-        assert self.tree.nodes == 1
+        assert self.tree.node_count == 1
 
 
 RaxAndDict.TestCase.settings = settings(max_examples=200 if COMPILED else 40, stateful_step_count=50)

@@ -108,7 +108,7 @@ class StreamModel(RuleBasedStateMachine):
 
     @rule(data=st.data(), limit=st.sampled_from([0, 0, 1, 5]))
     def trim_roughly(self, data, limit):
-        nodes, length = self.stream.nodes.keys, len(self.entries)
+        nodes, length = self.stream.nodes.key_count, len(self.entries)
         if data.draw(st.booleans()):
             maxlen = data.draw(st.integers(0, length + 1))
             removed = trim_by_length(self.stream, maxlen, True, limit)
@@ -117,7 +117,7 @@ class StreamModel(RuleBasedStateMachine):
             lowest = self.some_id(data)
             removed = trim_by_id(self.stream, *lowest, True, limit)
             assert removed <= sum(i < lowest for i in self.entries)
-        assert removed == 0 or self.stream.nodes.keys < nodes
+        assert removed == 0 or self.stream.nodes.key_count < nodes
         assert limit == 0 or removed <= limit
         self.drop_first(removed)
 
@@ -132,8 +132,8 @@ class StreamModel(RuleBasedStateMachine):
         for ms, seq in reversed(want) if reverse else want:
             assert iterator.next()
             assert (iterator.ms, iterator.seq) == (ms, seq)
-            assert iterator.entry() == self.entries[ms, seq]
-            assert 2 * iterator.fields == len(self.entries[ms, seq])
+            assert iterator.remaining_pieces() == self.entries[ms, seq]
+            assert 2 * iterator.field_count == len(self.entries[ms, seq])
         assert not iterator.next()
 
     @rule()

@@ -33,14 +33,14 @@ def numbers_in(files: FaultyFiles) -> list[int]:
     if manifest is None:
         return []
     found: list[int] = []
-    for line in manifest.read_lines():
+    for line in manifest.lines_to_load():
         data = pathlib.Path(files.files.path(NAMES.path(line.file))).read_bytes()
         data = CHECKSUM.sub(b"", data.replace(SELECT, b""))
         at = 0
         while record := ADD.match(data, at):
             found.append(int(record[1]))
             at = record.end()
-        last = line == manifest.read_lines()[-1]
+        last = line == manifest.lines_to_load()[-1]
         assert at == len(data) or last, f"{line.file} goes on with {data[at : at + 20]!r}"
     return found
 
@@ -77,7 +77,7 @@ class Bench:
         snapshot = list(self.given)
         self.commit()
         try:
-            file = self.files.create(rewrite.temporary)
+            file = self.files.create(rewrite.temporary_path)
             write_all(file, encoded(*snapshot))
             file.sync()
             file.close()

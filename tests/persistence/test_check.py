@@ -130,7 +130,7 @@ def test_the_end_of_a_log_is_cut_where_the_damage_begins_and_a_copy_stays(tmp_pa
     path = tmp_path / "x.incr.aof"
     path.write_bytes(LOG + tail)
     report = check(path)
-    assert report.fixable and report.valid == report.damage.offset == len(LOG)
+    assert report.fixable and report.valid_bytes == report.damage.offset == len(LOG)
     assert states(report) == [("x.incr.aof", state)] and report.databases == {0: MADE}
     copy = fix(report)
     assert Path(copy).read_bytes() == LOG + tail and path.read_bytes() == LOG
@@ -176,7 +176,7 @@ def test_only_the_last_file_of_a_log_is_fixed(log):
     good = last.read_bytes()
     last.write_bytes(good + b"junk")
     report = check(log)
-    assert report.fixable and report.damage.file == str(last) and report.valid == len(good)
+    assert report.fixable and report.damage.file == str(last) and report.valid_bytes == len(good)
     with open(middle, "ab") as file:
         file.write(b"junk")
     report = check(log)
@@ -260,7 +260,7 @@ def test_a_name_that_no_command_can_have_is_damage(tmp_path):
     path = tmp_path / "a.incr.aof"
     path.write_bytes(LOG + record(b"X\0DD", "k", "v"))
     report = check(path)
-    assert report.damage is not None and not report.foreign and report.valid == len(LOG)
+    assert report.damage is not None and not report.foreign and report.valid_bytes == len(LOG)
 
 
 @pytest.mark.parametrize("data", [b"REDIS0099", b"REDIS0010\x06\x01kx", b"REDIS0010\xf6"])

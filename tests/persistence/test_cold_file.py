@@ -46,7 +46,7 @@ def test_an_unpacked_run_has_the_keys_and_blocks_that_were_packed(codec, run) ->
     found = unpack_run(packed.data, packed.checksum)
     assert found == run
     assert all(type(data) is bytearray for _, data in found)
-    assert cold_file.run_bytes(packed.data) == len(packed.data)
+    assert cold_file.stated_run_size(packed.data) == len(packed.data)
 
 
 @BOTH
@@ -180,7 +180,7 @@ def test_a_header_of_another_file_or_version_is_rejected() -> None:
 def test_an_index_is_found_by_its_footer() -> None:
     entries = [IndexEntry(32, 100, 5), IndexEntry(132, 50, 2**64 - 1)]
     data = cold_file.index_and_footer(entries, 182)
-    assert len(data) == cold_file.index_bytes(2)
+    assert len(data) == cold_file.index_size(2)
     size = 182 + len(data)
     footer = data[-cold_file.FOOTER_BYTES :]
     assert cold_file.index_offset(footer, size) == 182

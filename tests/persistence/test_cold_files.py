@@ -43,7 +43,7 @@ def written(cold: ColdFiles, seed: int, runs: int = 4) -> tuple[list[Nodes], lis
 def again(cold: ColdFiles, places: list[RunPlace]) -> tuple[ColdFiles, list[RunPlace]]:
     """Refer to the places as after a restart."""
     other = ColdFiles(cold.files, DIRECTORY)
-    return other, [other.place(p.file.name, p.offset, p.size, p.checksum) for p in places]
+    return other, [other.place_of(p.file.name, p.offset, p.size, p.checksum) for p in places]
 
 
 def test_runs_are_read_as_they_were_written_also_after_a_restart(cold: ColdFiles) -> None:
@@ -127,7 +127,7 @@ def test_a_failed_write_leaves_earlier_runs_and_begins_another_file(
     assert [cold.read(place) for place in [*places, *new]] == [*made, *more]
     assert not used & {place.file.name for place in new}
     cold.remove_unreferenced()
-    assert cold.totals().files == len({place.file.name for place in [*places, *new]})
+    assert cold.totals().file_count == len({place.file.name for place in [*places, *new]})
     for name in files.list(DIRECTORY):
         assert not cold.verify(name).damage
 
@@ -214,11 +214,11 @@ def test_places_are_only_in_files_that_are_there(cold: ColdFiles, files: FaultyF
         "5.cold": "the file is missing; put it back",
     }.items():
         with pytest.raises(Damaged, match=what):
-            cold.place(name, place.offset, place.size, place.checksum)
+            cold.place_of(name, place.offset, place.size, place.checksum)
     for offset, size in ((place.offset, place.size + 1), (place.offset - 1, place.size), (1 << 70, 5)):
         with pytest.raises(Damaged, match="do not contain the run"):
-            cold.place("1.cold", offset, size, place.checksum)
-    wrong = cold.place("1.cold", place.offset, place.size, place.checksum ^ 1)
+            cold.place_of("1.cold", offset, size, place.checksum)
+    wrong = cold.place_of("1.cold", place.offset, place.size, place.checksum ^ 1)
     with pytest.raises(DamagedColdRun, match="another run is stored there"):
         cold.read(wrong)
 
@@ -277,7 +277,7 @@ def test_totals_count_dropped_runs_as_dead(cold: ColdFiles) -> None:
     del places[1]
     assert cold.totals().dead_bytes == size
     cold.close()
-    assert cold.totals() == (1, 32 + 3 * size + cold_file.index_bytes(3), size)
+    assert cold.totals() == (1, 32 + 3 * size + cold_file.index_size(3), size)
 
 
 def test_a_file_is_stale_when_most_of_it_is_dead_and_it_is_not_written_any_more(cold: ColdFiles) -> None:
@@ -287,15 +287,15 @@ def test_a_file_is_stale_when_most_of_it_is_dead_and_it_is_not_written_any_more(
     assert [place.file for place in places] == [first] * 3 + [last] * 3
     kept = places[0]
     del places[2:5]
-    assert not cold.has_stale() and not cold.is_stale(first)  # a third
+    assert not cold.has_stale_files() and not cold.is_stale(first)  # a third
     del places[:2]
-    assert cold.has_stale() and cold.is_stale(first) and not cold.is_stale(last)
+    assert cold.has_stale_files() and cold.is_stale(first) and not cold.is_stale(last)
     places.clear()
     assert not cold.is_stale(last)  # the next run is appended to it
     other, _ = again(cold, [kept])
-    assert other.has_stale()
+    assert other.has_stale_files()
     del kept, first
-    assert not cold.has_stale()  # it can be removed
+    assert not cold.has_stale_files()  # it can be removed
 
 
 # ---- descriptors and threads
@@ -361,7 +361,7 @@ def test_no_lock_is_held_while_files_are_removed(cold: ColdFiles, files: FaultyF
     remove, found = files.remove, []
 
     def remove_while_others_work(name: str) -> None:
-        other = threading.Thread(target=lambda: found.append(cold.totals().files))
+        other = threading.Thread(target=lambda: found.append(cold.totals().file_count))
         other.start()
         other.join(10)
         remove(name)

@@ -16,7 +16,7 @@ from headrace.persistence.aof import log_files
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest, ManifestLine, write_all
-from headrace.persistence.check import Report, check_file
+from headrace.persistence.check import CheckReport, check_file
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
@@ -52,7 +52,7 @@ class ColdServer:
             truncated_ok=True,
             now_ms=NOW_MS,
         )
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.log = Log(files, NAMES, policy="always")
         self.log.cold_files = self.cold
         self.log.start(found.manifest)
@@ -92,7 +92,7 @@ class ColdServer:
 
     def rewrite(self, between: Any = lambda: None) -> bool:
         rewrite = self.log.begin_rewrite()
-        write_file(self.files, rewrite.temporary, self.write_base)
+        write_file(self.files, rewrite.temporary_path, self.write_base)
         between()
         return self.log.finish_rewrite(rewrite, True)
 
@@ -181,7 +181,7 @@ def test_no_manifest_names_a_file_that_is_lost(files: FaultyFiles, tmp_path: pat
         path.write_bytes(data[:-1])
     before = Manifest.load(files, NAMES)
     rewrite = server.log.begin_rewrite()
-    write_file(files, rewrite.temporary, server.write_base)
+    write_file(files, rewrite.temporary_path, server.write_base)
     assert not server.log.finish_rewrite(rewrite, True)
     assert "1.cold" in rewrite.failure
     after = Manifest.load(files, NAMES)
@@ -256,7 +256,7 @@ def test_an_unused_log_keeps_its_cold_files(files: FaultyFiles, switched_on: boo
 # ---- headrace check
 
 
-def checked(tmp_path: pathlib.Path) -> Report:
+def checked(tmp_path: pathlib.Path) -> CheckReport:
     def new_engine() -> Any:
         engine = Engine()
         replayer = SkippingReplayer(engine, NOW_MS)

@@ -151,7 +151,7 @@ def snapshot(engine: Engine) -> tuple[EncoderThread, bytearray]:
 
 def test_only_the_thread_of_a_snapshot_reads_runs() -> None:
     engine, _, _ = cold_base()
-    store = engine.keyspace.cold.store
+    store = engine.keyspace.cold_storage.store
     threads = []
     load = store.load
 
@@ -175,7 +175,7 @@ def test_a_snapshot_fails_with_the_entries_that_cannot_be_read() -> None:
 
 def files_of(keyspace: Keyspace) -> set[str]:
     """Return the names of the cold files that are open."""
-    store = keyspace.cold.store.files
+    store = keyspace.cold_storage.store.files
     return {name for name, known in store._known.items() if known.file() is not None}
 
 
@@ -245,7 +245,7 @@ def test_nodes_become_cold_while_a_stream_is_loaded(by_reference: bool) -> None:
     read_rdb(io.BytesIO(data), again.keyspace, now_ms=START_MS)
     check_all(again.keyspace)
     assert cold.runs_stored > 10
-    assert again.cold.data_bytes() < engine.keyspace.memory.total / 2
+    assert again.cold_storage.data_bytes() < engine.keyspace.memory.total / 2
     assert talk(again, b"DUMP s") == talk(engine, b"DUMP s")
 
 

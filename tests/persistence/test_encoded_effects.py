@@ -19,7 +19,7 @@ def one_effect(rng: random.Random) -> Item:
 
 def feed(encoded: EncodedEffects, backlog: Backlog) -> None:
     if encoded.has_unfed():
-        with encoded.unfed() as view:
+        with encoded.unfed_bytes() as view:
             backlog.append_effects(view, encoded)
 
 
@@ -56,7 +56,7 @@ def test_a_replica_that_begins_here_gets_a_select_which_the_log_does_not_need() 
         turn: list[Item] = [(3, [b"DEL", key])]
         encoded.forget_database()
         encoded.encode(turn)
-        assert bytes(encoded.unfed()).startswith(b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n")
+        assert bytes(encoded.unfed_bytes()).startswith(b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n")
         encoded.copy_to(log)
         encoded.drop(turn)
     assert bytes(log.view()).count(b"SELECT") == 1
@@ -70,7 +70,7 @@ def test_effects_before_the_first_replica_are_only_for_the_log() -> None:
     assert not encoded.has_unfed()
     turn.append((0, [b"DEL", b"after"]))
     encoded.encode(turn)
-    assert b"before" not in bytes(encoded.unfed()) and b"after" in bytes(encoded.unfed())
+    assert b"before" not in bytes(encoded.unfed_bytes()) and b"after" in bytes(encoded.unfed_bytes())
     encoded.copy_to(log)
     assert bytes(log.view()).index(b"before") < bytes(log.view()).index(b"after")
 
@@ -82,7 +82,7 @@ def test_a_turn_whose_first_encoding_is_interrupted_begins_with_its_database() -
         with pytest.raises(TypeError):
             encoded.encode([(1, [b"DEL", b"half"]), (1, [b"DEL", None])])  # type: ignore[list-item]
     encoded.encode([(1, [b"DEL", b"a"])])
-    stream = bytes(encoded.unfed())
+    stream = bytes(encoded.unfed_bytes())
     assert stream.startswith(b"*2\r\n$6\r\nSELECT\r\n$1\r\n1\r\n")
     assert b"half" not in stream
     encoded.copy_to(log)

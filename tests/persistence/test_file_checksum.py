@@ -79,10 +79,10 @@ def test_which_files_are_checked_by_a_thread(tmp_path: Path, snapshot: bytes, tw
     (tmp_path / "small").write_bytes(snapshot[:1000])
     directory = DiskDirectory(str(tmp_path))
     large, small = directory.source("large"), directory.source("small")
-    checksum = file_checksum.checksum_of(large)
-    assert checksum is not None and checksum.up_to(len(snapshot) - 8) == crc64(snapshot[:-8])
-    assert file_checksum.checksum_of(small) is None
-    assert file_checksum.checksum_of(object()) is None
+    checksum = file_checksum.start_checksum(large)
+    assert checksum is not None and checksum.crc_up_to(len(snapshot) - 8) == crc64(snapshot[:-8])
+    assert file_checksum.start_checksum(small) is None
+    assert file_checksum.start_checksum(object()) is None
     with pytest.raises(OSError, match="has become shorter"):
         file_checksum.crc_of_file(small.descriptor, 2000)
     for source in (large, small):

@@ -57,11 +57,11 @@ def test_a_timestamp_is_written_once_a_second() -> None:
     recorder.put(0, [b"A"])
     recorder.clear()
     for now_ms in (1_795_205_495_000, 1_795_205_495_999, 1_795_205_496_000):
-        recorder.stamp(now_ms)
+        recorder.put_timestamp(now_ms)
         recorder.put(0, [b"A"])
     assert taken(recorder) == b"#TS:1795205495\r\n%b%b#TS:1795205496\r\n%b" % ((plain(b"A"),) * 3)
     recorder.forget_database()
-    recorder.stamp(1_795_205_496_001)
+    recorder.put_timestamp(1_795_205_496_001)
     assert taken(recorder) == b"#TS:1795205496\r\n"
 
 

@@ -8,7 +8,7 @@ import redis
 
 from headrace.persistence.aof.log import Log
 from headrace.persistence.aof.manifest import Manifest
-from headrace.persistence.aof.reader import LogReader, Replayed, checksum_line
+from headrace.persistence.aof.reader import LogReader, ReplayResult, checksum_line
 from headrace.persistence.crc32c import crc32c
 from headrace.persistence.damage import Damaged
 from persistence.faults import FaultyFiles
@@ -18,7 +18,7 @@ from support.redis_programs import without_sanitizers
 from support.redis_server import redis_server
 
 
-def read(data: bytes, verify: bool = True) -> tuple[Replayed, list[bytes]]:
+def read(data: bytes, verify: bool = True) -> tuple[ReplayResult, list[bytes]]:
     words: list[bytes] = []
     reader = LogReader(MemorySource(data), "log", lambda record: words.append(record[1]), verify=verify)
     return reader.run(), words
@@ -64,7 +64,7 @@ def test_every_flipped_bit_is_found(files: FaultyFiles) -> None:
             else:  # the last line may be damaged itself: then the last commit has no checksum
                 assert at >= len(data) - 15 - len(encoded(102, 202)) or words == whole, (at, bit)
                 if at < len(data) - 15:
-                    assert result.cut, "a changed value was loaded"
+                    assert result.cut_within, "a changed value was loaded"
                 cut += 1
     assert found > 8 * (len(data) - 100) and cut < 200
 
@@ -85,7 +85,7 @@ def test_a_wrong_length_is_no_torn_end_if_whole_commits_follow(files: FaultyFile
     with pytest.raises(Damaged, match="whole commits follow"):
         read(changed)
     torn = data[: data.index(encoded(102)) + 10]
-    assert read(torn)[0].cut == "record"
+    assert read(torn)[0].cut_within == "record"
 
 
 def test_records_of_another_program_between_two_starts_are_accepted(files: FaultyFiles) -> None:
@@ -115,7 +115,7 @@ def test_a_checksum_without_a_start_is_damage_that_begins_there() -> None:
         reader = LogReader(MemorySource(data + line(encoded(2))), "log", lambda record: None)
         with pytest.raises(Damaged, match="whose beginning is unknown") as caught:
             reader.run()
-        assert caught.value.offset == reader.result().valid == len(encoded(1) if start else data)
+        assert caught.value.offset == reader.result().valid_end == len(encoded(1) if start else data)
 
 
 def test_redis_loads_and_checks_a_log_with_checksums(tmp_path: pathlib.Path) -> None:

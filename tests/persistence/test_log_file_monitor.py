@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> DiskDirectory:
 def rewrite(log: Log, complete: bool = True) -> bool:
     """Write a new base, or fail to."""
     task = log.begin_rewrite()
-    file = log.files.create(task.temporary)
+    file = log.files.create(task.temporary_path)
     write_all(file, b"base of the log")
     file.close()
     return log.finish_rewrite(task, complete)

@@ -77,9 +77,9 @@ def read_words(part):
 
 def test_commands_are_read_in_order_and_comments_are_skipped():
     got, done = read(b"".join(LOG))
-    assert (got, done.valid) == meant(LOG)
+    assert (got, done.valid_end) == meant(LOG)
     assert done.records == sum(not part.startswith(b"#") for part in LOG)
-    assert (done.commands, done.cut, done.size) == (len(got), "", done.valid)
+    assert (done.commands, done.cut_within, done.size) == (len(got), "", done.valid_end)
 
 
 @pytest.mark.parametrize("most", [1, 7, 64])
@@ -93,20 +93,20 @@ def test_a_truncated_log_yields_its_complete_records(most):
             parts.append(part)
             left -= len(part)
         got, done = read(whole[:cut], most)
-        assert (got, done.valid) == meant(parts), cut
+        assert (got, done.valid_end) == meant(parts), cut
         opened = sum(p.upper().endswith(b"MULTI\r\n") - p.upper().endswith(b"EXEC\r\n") for p in parts)
-        assert done.cut == ("transaction" if opened else "record" if left else ""), cut
+        assert done.cut_within == ("transaction" if opened else "record" if left else ""), cut
         assert done.size == cut
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20])
 def test_only_a_comment_at_the_end_is_the_ending(most):
     line = b"#REPL:0,abc,17\r\n"
-    assert read(LOG[0] + line, most)[1].ending == line
-    assert read(LOG[0] + line[:-1], most)[1].ending == b""
-    assert read(LOG[0] + line + LOG[0], most)[1].ending == b""
-    assert read(LOG[0] + line + LOG[0][:-1], most)[1].ending == line, "what follows is cut off"
-    assert read(record("MULTI") + line, most)[1].ending == b""
+    assert read(LOG[0] + line, most)[1].last_comment == line
+    assert read(LOG[0] + line[:-1], most)[1].last_comment == b""
+    assert read(LOG[0] + line + LOG[0], most)[1].last_comment == b""
+    assert read(LOG[0] + line + LOG[0][:-1], most)[1].last_comment == line, "what follows is cut off"
+    assert read(record("MULTI") + line, most)[1].last_comment == b""
 
 
 def test_an_empty_log_is_fine():
@@ -118,14 +118,14 @@ def test_records_longer_than_a_piece_come_whole():
     words = [b"SET", b"k", big]
     many = [b"XADD", b"s", b"1-1"] + [b"%d" % n for n in range(3 * CHUNK // 8)]
     got, done = read(record(*words) + record(*many) + record("DEL", "k"))
-    assert got == [words, many, [b"DEL", b"k"]] and not done.cut
+    assert got == [words, many, [b"DEL", b"k"]] and not done.cut_within
 
 
 def test_a_length_beyond_the_file_is_a_cut_and_reads_no_further():
     good = record("SET", "k", "v")
     source = MemorySource(good + b"*2\r\n$3\r\nSET\r\n$999999999999\r\n" + b"x" * 10 * CHUNK)
     done = replay(source, "log", lambda words: None)
-    assert (done.cut, done.valid, done.size) == ("record", len(good), source.size)
+    assert (done.cut_within, done.valid_end, done.size) == ("record", len(good), source.size)
     assert source.at <= 2 * CHUNK
 
 
@@ -171,7 +171,7 @@ def test_the_result_after_damage_describes_the_good_part():
     log = LogReader(MemorySource(head + b"junk"), "log", lambda words: None)
     with pytest.raises(Damaged):
         log.run()
-    assert (log.result().valid, log.result().records) == (len(GOOD), 3)
+    assert (log.result().valid_end, log.result().records) == (len(GOOD), 3)
 
 
 def test_progress_is_the_bytes_read():
@@ -192,7 +192,7 @@ def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
 
         done = replay(MemorySource(data), "log", got.append, snapshot=load)
         assert got == [[b"SET", b"k", b"v"]]
-        assert (done.valid, done.size, done.cut) == (len(data), len(data), "")
+        assert (done.valid_end, done.size, done.cut_within) == (len(data), len(data), "")
         with pytest.raises(Damaged, match="a snapshot where"):
             replay(MemorySource(data), "log", got.append)
 
@@ -221,7 +221,7 @@ def play(engine, data):
 
 
 def test_a_log_is_replayed_before_effects_are_recorded(engine):
-    engine.record_effects(True)
+    engine.set_effect_recording(True)
     with pytest.raises(AssertionError, match="recorded again"):
         Replayer(engine, 1_000_000)
 

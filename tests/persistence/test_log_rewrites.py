@@ -83,10 +83,10 @@ def test_a_failed_rewrite_leaves_the_log_as_it_was(bench: Bench) -> None:
         assert bench.log.size == size
         assert (rewrite.rdb, rewrite.base.file) == (True, f"appendonly.aof.{expected}.base.rdb")
         bench.commit()
-        (file := bench.files.create(rewrite.temporary)).write(b"half")
+        (file := bench.files.create(rewrite.temporary_path)).write(b"half")
         file.close()
         assert not bench.log.finish_rewrite(rewrite, False)
-        assert not bench.files.exists(rewrite.temporary)
+        assert not bench.files.exists(rewrite.temporary_path)
     bench.commit()
     assert numbers_in(bench.files) == bench.given
     assert bench.rewritten()
@@ -150,7 +150,7 @@ def test_an_unsettled_manifest_holds_up_commits_until_it_is_stored(bench: Bench)
 def test_nothing_is_removed_while_a_manifest_is_unsettled(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite(rdb=False)
-    (file := bench.files.create(rewrite.temporary)).write(encoded(*bench.given))
+    (file := bench.files.create(rewrite.temporary_path)).write(encoded(*bench.given))
     file.close()
     bench.files.fail("sync_directory", after=1)
     bench.files.fail("create", after=1)  # and it cannot be stored anew yet
@@ -166,7 +166,7 @@ def test_nothing_is_removed_while_a_manifest_is_unsettled(bench: Bench) -> None:
 def test_a_base_that_cannot_be_adopted_is_removed(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite(rdb=False)
-    (file := bench.files.create(rewrite.temporary)).write(encoded(*bench.given))
+    (file := bench.files.create(rewrite.temporary_path)).write(encoded(*bench.given))
     file.close()
     before = set(bench.files.list("appendonlydir"))
     bench.files.fail("create")  # of the new manifest

@@ -40,13 +40,13 @@ def test_a_failed_sync_is_never_tried_again_on_that_file(files: FaultyFiles, pol
 def test_a_sync_that_fails_during_a_rewrite_makes_the_rewrite_fail(bench: Bench) -> None:
     bench.commit()
     rewrite = bench.log.begin_rewrite(rdb=False)
-    (file := bench.files.create(rewrite.temporary)).write(encoded(*bench.given))
+    (file := bench.files.create(rewrite.temporary_path)).write(encoded(*bench.given))
     file.close()
     bench.files.fail("sync")
     assert not bench.commit()
     assert not bench.log.finish_rewrite(rewrite, True)
     assert "must be rewritten" in rewrite.failure
-    assert not bench.files.exists(rewrite.temporary)
+    assert not bench.files.exists(rewrite.temporary_path)
     assert not bench.commit()
     bench.heal()
     assert numbers_in(bench.files) == bench.given

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from headrace.persistence.aof.file_names import LogFileNames
-from headrace.persistence.aof.manifest import Manifest, ManifestLine, Unsettled
+from headrace.persistence.aof.manifest import Manifest, ManifestLine, ManifestNotDurable
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 from persistence.faults import FaultyFiles
@@ -128,7 +128,7 @@ def test_a_store_that_fails_leaves_a_whole_manifest(
     files.fail(operation)
     with pytest.raises(OSError) as caught:
         newer.store(files, NAMES)
-    assert isinstance(caught.value, Unsettled) == unsettled
+    assert isinstance(caught.value, ManifestNotDurable) == unsettled
     after = pathlib.Path(files.files.path(NAMES.manifest)).read_bytes()
     assert after == (newer.text() if operation == "sync_directory" else before)
     newer.store(files, NAMES)

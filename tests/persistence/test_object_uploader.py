@@ -17,7 +17,7 @@ from headrace.persistence.cold.object_store import ObjectStore, StoreUnreachable
 from headrace.persistence.cold.object_uploader import ObjectUploader
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.store_identity import ForeignStore
-from headrace.persistence.cold.whole_file import check_runs
+from headrace.persistence.cold.whole_file_check import check_checksums
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 from persistence.cold_runs import Nodes, nodes
@@ -87,7 +87,7 @@ class World:
     def restart(self, places: list[RunPlace], local_bytes: int = 0) -> list[RunPlace]:
         """Return the places as a new process finds them, which has begun."""
         self.start(local_bytes)
-        found = [self.cold.place(p.file.name, p.offset, p.size, p.checksum) for p in places]
+        found = [self.cold.place_of(p.file.name, p.offset, p.size, p.checksum) for p in places]
         self.cold.set_needed([])
         self.cold.remove_orphans()
         self.uploader.begin()
@@ -127,7 +127,7 @@ def test_sealed_files_are_uploaded_and_read_back_by_ranges(world: World) -> None
     assert world.store.reads == 4 and world.uploader.uploads == 2 and world.uploader.last_error == ""
     found = world.restart(places)
     assert [world.cold.read(place) for place in found] == made
-    assert world.cold.totals().files == 2
+    assert world.cold.totals().file_count == 2
 
 
 def test_the_file_to_which_runs_are_appended_stays(world: World) -> None:
@@ -199,12 +199,12 @@ def test_a_file_that_is_read_wrongly_is_not_uploaded(world: World) -> None:
 def test_every_changed_byte_of_a_run_is_found_before_the_upload(world: World) -> None:
     written(world.cold)
     data = pathlib.Path(world.files.files.path(world.cold.path("1.cold"))).read_bytes()
-    check_runs(data, 1)
+    check_checksums(data, 1)
     for at in range(0, len(data) - len(cold_file.END_TAG), 7):  # without it a file is as a crash leaves it
         with pytest.raises(DamagedBytes):
-            check_runs(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], 1)
+            check_checksums(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :], 1)
     for end in range(32, len(data) - 1, 100):
-        check_runs(data[:end], 1)  # as a crash may leave it
+        check_checksums(data[:end], 1)  # as a crash may leave it
 
 
 def test_a_run_that_cannot_be_read_is_an_error_with_file_and_store(world: World) -> None:
@@ -261,7 +261,7 @@ def test_a_number_is_not_used_again_while_an_object_has_it(world: World) -> None
     without.remove_orphans()
     assert without.write([nodes([b"a"])])[0].file.name == "3.cold"
     with pytest.raises(Damaged, match="the file is in an object store; give its URL"):
-        without.place("1.cold", 32, 10, 0)
+        without.place_of("1.cold", 32, 10, 0)
 
 
 @pytest.mark.parametrize("moment", ["put", "record", "remove"])
@@ -330,11 +330,11 @@ def test_a_manifest_may_name_files_that_are_only_in_the_store(world: World) -> N
     _, places = written(world.cold)
     world.uploader.begin()
     wait_until(lambda: world.local() == [])
-    lines = log_files.check_cold_files(world.files, {place.file for place in places})
+    lines = log_files.cold_file_lines(world.files, {place.file for place in places})
     assert [line.file for line in lines] == ["1.cold", "2.cold"]
     places[0].file.in_store = False
     with pytest.raises(FileNotFoundError):
-        log_files.check_cold_files(world.files, [places[0].file])
+        log_files.cold_file_lines(world.files, [places[0].file])
 
 
 # ---- whose store it is

@@ -97,7 +97,7 @@ def test_auxiliary_fields_functions_and_hints_are_skipped():
     keyspace, loaded = load(file(*parts))
     assert list(values(keyspace)) == [b"idle", b"frequent", b"third"]
     assert loaded.aux == {b"redis-ver": b"7.0.15", b"ctime": b"1700000000", b"something new": b"between keys"}
-    assert (loaded.keys, loaded.strings, loaded.functions) == (3, 3, 1)
+    assert (loaded.keys, loaded.strings, loaded.skipped_libraries) == (3, 3, 1)
 
 
 def test_keys_are_read_with_their_expiry():

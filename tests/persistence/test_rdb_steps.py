@@ -230,7 +230,7 @@ def test_a_full_tail_that_was_passed_on_does_not_lend_its_block_to_the_next_node
     for i in range(1, 5):
         run(f"XADD s {i}-0 f {i}{'x' * 600}")
     walk = Walk(engine.keyspace, VERSIONS[0], START_MS, 1, deferred=True)
-    while len(walk.out.shared) + sum(len(piece.shared) for piece in walk.pieces) < 2:
+    while len(walk.out.shared_owners) + sum(len(piece.shared) for piece in walk.pieces) < 2:
         assert not walk.step()
     run(f"XADD s 5-0 f {'y' * 700}")
     while not walk.step():

@@ -96,7 +96,7 @@ def groups(engine, rng):
 
 def pending_ids(engine, key, group):
     pending = engine.keyspace.databases[0].values[key].group(group).pending
-    slot, found = pending.from_id(0, 0), []
+    slot, found = pending.first_from(0, 0), []
     while slot >= 0:
         found.append((pending.ms_of(slot), pending.seq_of(slot)))
         slot = pending.after(slot)
@@ -156,7 +156,7 @@ def same_value(client, key, value, shown):
     assert [(i, words) for i, words in entries] == [(id_text(i), words) for i, words in shown["entries"]]
     info = client.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", 0)
     assert info[b"length"] == shown["length"]
-    assert info[b"radix-tree-keys"] == value.nodes.keys
+    assert info[b"radix-tree-keys"] == value.nodes.key_count
     assert info[b"last-generated-id"] == id_text(shown["last"])
     assert info[b"max-deleted-entry-id"] == id_text(shown["max-deleted"])
     assert info[b"entries-added"] == shown["added"]

@@ -208,7 +208,7 @@ def test_unowned_entries_come_in_the_order_they_were_given_back():
     pending = [((n, 0), 99, n) for n in (1, 2, 3, 4)]
     body = with_group(27, pending=pending, consumers=[(b"c", 0, 0, [(2, 0)])], zone=[(4, 0), (1, 0), (3, 0)])
     entries = restored(body).group(b"g").pending
-    assert entries.unowned == 3
+    assert entries.unowned_count == 3
     found, slot = [], entries.oldest()
     while slot >= 0:
         found.append((entries.ms_of(slot), entries.delivery_time_of(slot), entries.delivery_count_of(slot)))
@@ -300,7 +300,7 @@ def test_a_node_without_live_entries():
         stream.append(ms, 0, [b"f", b"v"], 0, 0, 0)
     stream.delete(2, 0)
     trim_by_id(stream, 2, 0, False, 0)  # the node ends with 2-0, so it stays
-    assert (stream.length, stream.nodes.keys) == (0, 1)
+    assert (stream.length, stream.nodes.key_count) == (0, 1)
     again = restored(dump(stream, NEWEST, compress=False, now_ms=NOW)[:-10])
     assert portrait_of(again, nodes=True) == portrait_of(stream, nodes=True)
     again.append(3, 0, [b"f", b"v"], 0, 0, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.archive.location import same_store_url
+from headrace.archive.location import is_same_store_url
 from headrace.archive.release import delete_watermarks
 from headrace.archive.watermark import published_watermarks
 from headrace.cli.main import main
@@ -138,6 +138,6 @@ def test_trim_by_a_copy_keeps_what_the_original_lacks(
 
 
 def test_a_store_has_one_place_under_all_its_schemes() -> None:
-    assert same_store_url("s3a://lake/orders", "s3://lake/orders")
-    assert not same_store_url("s3://lake/orders", "s3://lake/order")
-    assert not same_store_url("gs://lake/orders", "s3://lake/orders")
+    assert is_same_store_url("s3a://lake/orders", "s3://lake/orders")
+    assert not is_same_store_url("s3://lake/orders", "s3://lake/order")
+    assert not is_same_store_url("gs://lake/orders", "s3://lake/orders")

@@ -237,7 +237,7 @@ def test_check_counts_files_of_killed_jobs_and_replaced_files(
         add_batch(maker, number)
     old = {file.path: file.size for file in read_archive(maker.location).files}
     maker.commit(maker.write_files("s", [(f"{DAY_MS}-0", {"n": 1})]), {"s": f"{DAY_MS}-0"})
-    assert merge_small_files(maker.table, set(old)).merged == len(old)
+    assert merge_small_files(maker.table, set(old)).merged_files == len(old)
     [killed] = maker.write_files("s", [(f"{2 * DAY_MS}-0", {"n": 1})])
     partial = maker.directory / "stream=s/date=1970-01-01/part-x.tmp"
     partial.write_bytes(b"x" * 7)

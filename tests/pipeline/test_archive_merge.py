@@ -75,9 +75,9 @@ def test_the_files_of_a_run_are_not_merged_by_this_run(maker: ArchiveMaker) -> N
     earlier = {file.path for file in read_archive(maker.location).files}
     maker.add_written("s", entries(15, 30))
     done = merge_small_files(opened(maker), earlier)
-    assert (done.merged, done.into) == (2, 1)
+    assert (done.merged_files, done.merged_into) == (2, 1)
     assert len(on_disk(maker)) == 3 + 2  # of the first day the old ones and the new one; two of the second
-    assert merge_small_files(opened(maker)).merged == 2
+    assert merge_small_files(opened(maker)).merged_files == 2
     assert counted_entries(maker.location) == {("s", entry): 1 for entry, _ in entries(0, 45)}
 
 
@@ -86,7 +86,7 @@ def test_merged_files_have_the_columns_of_all_of_them(maker: ArchiveMaker, tmp_p
     narrow.add("s", [("1-0", {"n": 1})])
     wide = ArchiveMaker(tmp_path / "typed", pa.schema({"n": pa.int64(), "price": pa.float64()}))
     wide.add("s", [("2-0", {"n": 2, "price": 0.5}), (f"{DAY}-0", {"n": 3, "price": 1.5})])
-    assert merge_small_files(opened(wide)).merged == 2
+    assert merge_small_files(opened(wide)).merged_files == 2
     rows = DeltaTable(wide.directory).to_pyarrow_table(columns=["id", "n", "price"]).sort_by("n").to_pylist()
     assert rows == [
         {"id": "1-0", "n": 1, "price": None},

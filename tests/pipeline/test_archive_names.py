@@ -14,7 +14,7 @@ from headrace.archive.creation import create_or_open
 from headrace.archive.files import archived_through
 from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
-from headrace.archive.watermark import published_id
+from headrace.archive.watermark import lowest_published_id
 from headrace.client.stream_names import stream_name
 from headrace.errors import HeadraceError
 from headrace.pipeline.archiving.archive_streams import archive_streams, count_archive
@@ -153,7 +153,9 @@ def test_a_recreated_stream_is_archived_again_and_never_trimmed_too_far(
             archive_streams(spark, url, "s", directory)
     assert archive_streams(spark, url, "s", directory, fail_on_loss=False) == 150
     assert counted_entries(directory).total() == 250
-    assert published_id(client, "s") == "1000149-0" == archived_through(archive_location(directory))["s"]
+    assert (
+        lowest_published_id(client, "s") == "1000149-0" == archived_through(archive_location(directory))["s"]
+    )
     stream_server.fill("s", 5, first=150)
     rows = spark.read.format("headrace").option("url", url).option("archive", str(directory))
     assert rows.load().count() == 255
@@ -163,7 +165,7 @@ def test_a_recreated_stream_is_archived_again_and_never_trimmed_too_far(
     client.delete("s")
     stream_server.add("s", [(f"{n + 1}-0", {"n": n}) for n in range(40)])
     assert archive_streams(spark, url, "s", directory, fail_on_loss=False) == 40
-    assert published_id(client, "s") == "40-0", "the watermark follows the stream that is there"
+    assert lowest_published_id(client, "s") == "40-0", "the watermark follows the stream that is there"
     [done] = trim_streams(url, ["s"], retention=ANYTHING)
     assert (done.removed, done.remaining) == (39, 1)
     assert rows.load().count() == 290

@@ -19,7 +19,7 @@ from headrace.archive.files import archived_through
 from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
 from headrace.archive.table import ArchiveTable
-from headrace.archive.watermark import published_id
+from headrace.archive.watermark import lowest_published_id
 from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving import archive_streams as archive_module
@@ -86,14 +86,14 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
     )
     assert len(batches) > 3 and sum(batch.rows for batch in batches) == 200
     assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
-    assert [published_id(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
+    assert [lowest_published_id(client, stream) for stream in STREAMS] == [f"{100 * HOUR}-1"] * 2
     expected = {(stream, f"{n * HOUR}-1"): 1 for stream in STREAMS for n in range(1, 101)}
     assert counted_entries(directory) == expected
 
     before = len(files_in(directory))
     done = merge_small_files(in_order(directory))
-    assert done.merged > done.into > 0
-    assert len(files_in(directory)) == before - done.merged + done.into
+    assert done.merged_files > done.merged_into > 0
+    assert len(files_in(directory)) == before - done.merged_files + done.merged_into
     assert counted_entries(directory) == expected
     assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
 
@@ -184,7 +184,7 @@ def test_entries_trimmed_before_they_were_archived_are_reported(
     client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
     with pytest.raises(HeadraceError, match=r"'s'.* failOnDataLoss"):
         archive_streams(spark, server_url, "s", directory)
-    assert published_id(client, "s") == f"{10 * HOUR}-1"
+    assert lowest_published_id(client, "s") == f"{10 * HOUR}-1"
     assert archive_streams(spark, server_url, "s", directory, fail_on_loss=False) == 6
 
 
@@ -197,16 +197,16 @@ def test_after_the_table_was_set_back_no_lost_entry_is_trimmed(
     version = DeltaTable(directory).version()
     fill(client, "s", 11, 10)
     archive_streams(spark, server_url, "s", directory)
-    assert published_id(client, "s") == f"{20 * HOUR}-1"
+    assert lowest_published_id(client, "s") == f"{20 * HOUR}-1"
     DeltaTable(directory).restore(version)
     client.xtrim("s", minid=f"{15 * HOUR}-1", approximate=False)
     with pytest.raises(HeadraceError, match="trimmed"):
         archive_streams(spark, server_url, "s", directory)
-    assert published_id(client, "s") == f"{10 * HOUR}-1"
+    assert lowest_published_id(client, "s") == f"{10 * HOUR}-1"
     [result] = trim_streams(server_url, ["s"], retention=RetentionPolicy(allow_no_groups=True))
     assert (result.removed, result.remaining) == (0, 6)
     assert archive_streams(spark, server_url, "s", directory, fail_on_loss=False) == 6
-    assert published_id(client, "s") == f"{20 * HOUR}-1"
+    assert lowest_published_id(client, "s") == f"{20 * HOUR}-1"
     assert counted_entries(directory).total() == 16
 
 

@@ -13,12 +13,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.archive import creation as archive_creation
-from headrace.archive.creation import create_or_open, known_fields
+from headrace.archive.creation import create_or_open, with_archived_types
 from headrace.archive.files import POSITIONS_KEY, archived_through, read_archive
 from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
 from headrace.archive.table import ArchiveTable
-from headrace.archive.watermark import published_id, published_watermarks
+from headrace.archive.watermark import lowest_published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.options.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
@@ -54,9 +54,9 @@ def test_upkeep_beside_another_job_keeps_its_positions(maker: ArchiveMaker, upke
     slow = reopened(maker)
     maker.add("s", entries_at((9 * DAY, 1)), reached={"s": f"{9 * DAY}-1"})
     if upkeep == "merge":
-        assert merge_small_files(slow).merged
+        assert merge_small_files(slow).merged_files
     elif upkeep == "delete":
-        assert slow.delete_days_before(datetime.date(1970, 1, 2)).deleted == 2
+        assert slow.delete_days_before(datetime.date(1970, 1, 2)).deleted_entries == 2
     else:
         with pytest.raises(HeadraceError, match="another job"):
             slow.vacuum(datetime.datetime.now(datetime.UTC) + WEEK)
@@ -67,8 +67,8 @@ def test_upkeep_beside_another_job_keeps_its_positions(maker: ArchiveMaker, upke
 def test_days_whose_files_were_just_merged_are_deleted(maker: ArchiveMaker) -> None:
     add_days(maker, "s", 3)
     table = reopened(maker)
-    assert merge_small_files(table).merged == 4
-    assert table.delete_days_before(datetime.date(1970, 1, 3)).deleted == 4
+    assert merge_small_files(table).merged_files == 4
+    assert table.delete_days_before(datetime.date(1970, 1, 3)).deleted_entries == 4
     assert set(counted_entries(maker.directory)) == {("s", f"{2 * DAY}-1"), ("s", f"{5 * DAY // 2}-1")}
     table.commit([], {})
     assert archived_through(maker.location) == {"s": f"{5 * DAY // 2}-1"}
@@ -93,7 +93,7 @@ def test_files_without_a_commit_are_deleted_once_a_day(maker: ArchiveMaker) -> N
 def test_days_of_streams_with_any_name_can_be_merged(maker: ArchiveMaker, stream: str) -> None:
     add_days(maker, stream, 2)
     add_days(maker, "plain", 2)
-    assert merge_small_files(reopened(maker)).merged == 4
+    assert merge_small_files(reopened(maker)).merged_files == 4
     assert counted_entries(maker.location).total() == 8 == len(counted_entries(maker.location))
     assert archived_through(maker.location) == dict.fromkeys([stream, "plain"], f"{3 * DAY // 2}-1")
 
@@ -156,9 +156,9 @@ def test_the_watermark_of_an_archive_that_was_set_back_is_lowered(stream_server:
     client = stream_server.client
     publisher = WatermarkPublisher(stream_server.url, "main", "/lake/main")
     publisher.publish(parse_positions({"s": "9-0", "t": "9-0", "u": "9-0"}))
-    publisher.limit(parse_positions({"s": "5-0", "t": "0-0", "u": "12-0", "v": "3-0"}))
+    publisher.lower(parse_positions({"s": "5-0", "t": "0-0", "u": "12-0", "v": "3-0"}))
     publisher.close()
-    assert [published_id(client, stream) for stream in "stuv"] == ["5-0", None, "9-0", None]
+    assert [lowest_published_id(client, stream) for stream in "stuv"] == ["5-0", None, "9-0", None]
 
 
 def test_watermarks_of_all_streams_are_lowered_by_the_first_job_after_a_restore(
@@ -169,11 +169,11 @@ def test_watermarks_of_all_streams_are_lowered_by_the_first_job_after_a_restore(
     add_days(maker, "t", 1)
     publisher = WatermarkPublisher(stream_server.url, "main", "/lake/main")
     publish_committed(publisher, reopened(maker), ["s"])
-    assert [published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1"] * 2
+    assert [lowest_published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1"] * 2
     DeltaTable(maker.directory).restore(version)
     publish_committed(publisher, reopened(maker), ["s"])
     publisher.close()
-    assert [published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1", None]
+    assert [lowest_published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1", None]
 
 
 def test_a_job_lowers_the_watermark_of_an_archive_that_has_less_than_was_published(
@@ -183,15 +183,15 @@ def test_a_job_lowers_the_watermark_of_an_archive_that_has_less_than_was_publish
     client = stream_server.client
     add_days(maker, "s", 1)
     table = reopened(maker)
-    publisher = WatermarkPublisher(stream_server.url, table.archive.table, "/lake/backup")
+    publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, "/lake/backup")
     publisher.publish(parse_positions({"s": f"{3 * DAY}-0"}))
     publish(client, "s", f"{9 * DAY}-0", "other")
     publish_committed(publisher, table, ["s", "new"])
     publisher.close()
-    assert published_id(client, "s") == f"{DAY // 2}-1"
+    assert lowest_published_id(client, "s") == f"{DAY // 2}-1"
     assert len(published_watermarks(client, "s")) == 2
     [begun] = published_watermarks(client, "new")
-    assert (begun.table, begun.has_entries) == (table.archive.table, False)
+    assert (begun.table_id, begun.has_entries) == (table.archive.table_id, False)
 
 
 def test_a_moved_archive_has_one_watermark(stream_server: StreamServer, maker: ArchiveMaker) -> None:
@@ -200,7 +200,7 @@ def test_a_moved_archive_has_one_watermark(stream_server: StreamServer, maker: A
         if not directory.exists():
             maker.directory.rename(directory)
         table = create_or_open(archive_location(directory), None, "UTC")
-        publisher = WatermarkPublisher(stream_server.url, table.archive.table, str(directory))
+        publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, str(directory))
         publish_committed(publisher, table, ["s"])
         publisher.close()
         [watermark] = published_watermarks(stream_server.client, "s")
@@ -304,6 +304,6 @@ def test_a_field_that_differs_from_a_column_only_in_case_gets_no_column(tmp_path
     create_or_open(location, pa.schema([("item", pa.string())]), "UTC")
     with pytest.raises(UsageError, match="a column 'item'; 'Item' differs from it only in case"):
         create_or_open(location, pa.schema([("Item", pa.string())]), "UTC")
-    inferred = known_fields(location, pa.schema([("Item", pa.string()), ("n", pa.int32())]))
+    inferred = with_archived_types(location, pa.schema([("Item", pa.string()), ("n", pa.int32())]))
     assert inferred.names == ["n"]
     assert create_or_open(location, inferred, "UTC").archive.columns.names[-1] == "n"

@@ -14,7 +14,7 @@ from headrace.pipeline.spark_session.class_data_sharing import java_options, sha
 
 WRITE = """
 import pathlib, sys
-from headrace.pipeline.class_data_writer import write_shared_classes
+from headrace.pipeline.shared_classes_writer import write_shared_classes
 write_shared_classes(pathlib.Path(sys.argv[1]))
 """
 START = """

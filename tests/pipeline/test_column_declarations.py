@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from headrace.columns.declarations import (
     SIMPLE_TYPES,
-    declarations,
+    format_columns,
     parse_columns,
     parse_schema,
     type_name,
@@ -120,9 +120,9 @@ def test_every_name_of_a_type_is_known() -> None:
 
 def test_columns_are_declared_as_they_are_parsed() -> None:
     text = "`a b` INT, `at` TIMESTAMP COMMENT 'epoch_s', `d``` DECIMAL(9,2)"
-    assert declarations(parse_schema(text)) == text
+    assert format_columns(parse_schema(text)) == text
     inferred, declared = parse_schema("a INT, b STRING"), parse_schema("c DATE, a BIGINT")
-    assert declarations(with_declared(inferred, declared)) == "`a` BIGINT, `b` STRING, `c` DATE"
+    assert format_columns(with_declared(inferred, declared)) == "`a` BIGINT, `b` STRING, `c` DATE"
 
 
 def test_others_are_inferred_after_the_word_infer() -> None:

@@ -16,7 +16,7 @@ from headrace.archive.creation import create_or_open
 from headrace.archive.merging import merge_small_files
 from headrace.archive.release import delete_watermarks
 from headrace.archive.table import ArchiveTable
-from headrace.archive.watermark import published_id, published_watermarks
+from headrace.archive.watermark import lowest_published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
@@ -58,10 +58,10 @@ def commit(maker: ArchiveMaker, part: slice) -> None:
 
 def published_by_the_next_job(maker: ArchiveMaker, server: StreamServer) -> str | None:
     table = create_or_open(maker.location, None, "UTC")
-    publisher = WatermarkPublisher(server.url, table.archive.table, str(maker.location))
+    publisher = WatermarkPublisher(server.url, table.archive.table_id, str(maker.location))
     publish_committed(publisher, table, ["s"])
     publisher.close()
-    return published_id(server.client, "s")
+    return lowest_published_id(server.client, "s")
 
 
 def test_files_of_an_archive_job_killed_before_the_commit_are_written_again(
@@ -104,7 +104,7 @@ def test_a_merge_that_is_killed_leaves_each_entry_once(
         with pytest.raises(Killed):
             merge_small_files(create_or_open(maker.location, None, "UTC"))
     assert counted_entries(maker.location) == expected
-    merged = merge_small_files(create_or_open(maker.location, None, "UTC")).merged
+    merged = merge_small_files(create_or_open(maker.location, None, "UTC")).merged_files
     assert merged == (2 if step == "before the commit" else 0)
     assert counted_entries(maker.location) == expected
 
@@ -131,7 +131,7 @@ def test_a_release_that_is_killed_between_two_streams_is_continued(
 ) -> None:
     stream_server.client.xadd("t", {"n": 1}, "1-0")
     table = create_or_open(maker.location, None, "UTC")
-    publisher = WatermarkPublisher(stream_server.url, table.archive.table, str(maker.location))
+    publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, str(maker.location))
     publish_committed(publisher, table, ["s", "t"])
     publisher.close()
     change = archive_release.change_watermarks

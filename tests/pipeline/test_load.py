@@ -214,7 +214,7 @@ def test_values_without_text_are_bad_rows_and_the_others_are_loaded(
     bad: list[str] = []
     report = load_rows([rows], None, link, "lists", on_bad_row=lambda row, _: bad.append(str(row)))
     assert [fields["n"] for _, fields in client.xrange("lists")] == ["1", "3"]
-    assert (report.rows, report.bad) == (2, 1)
+    assert (report.rows, report.rejected) == (2, 1)
     assert bad[0].startswith("row 2: column 'list' holds the bytes b'\\xff' in an array, map or struct")
     with pytest.raises(UsageError, match="row 2: column 'list' holds"):
         load_rows([rows], None, link, "others")

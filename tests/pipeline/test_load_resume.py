@@ -204,12 +204,14 @@ def test_rows_with_an_invalid_time_or_without_any_value_are_bad_rows(
     report = load_rows(
         [batch], times, link, "s", job=JOB, resume=True, on_bad_row=lambda row, n: bad.append((str(row), n))
     )
-    assert numbers(stream_server) == [1, 3] and report.bad == 2
+    assert numbers(stream_server) == [1, 3] and report.rejected == 2
     assert bad == [
         ("row 2: column 'at' holds 'soon', which is not a time", 1),
         ("row 4: no column has a value", 2),
     ]
-    assert load_rows([batch], times, link, "s", job=JOB, resume=True).bad == 0, "they were left out before"
+    assert load_rows([batch], times, link, "s", job=JOB, resume=True).rejected == 0, (
+        "they were left out before"
+    )
 
 
 def test_a_bad_row_that_was_added_to_a_loaded_file_is_reported(
@@ -225,7 +227,7 @@ def test_a_bad_row_that_was_added_to_a_loaded_file_is_reported(
         [rows(1, 2, 3), bad], None, link, "s", job=longer, resume=True,
         on_bad_row=lambda row, n: found.append(row),
     )  # fmt: skip
-    assert (report.bad, found) == (1, [bad])
+    assert (report.rejected, found) == (1, [bad])
     load_rows([rows(1, 2, 3), bad], None, link, "s", job=longer, resume=True)
     assert numbers(stream_server) == [1, 2, 3]
 
@@ -311,8 +313,8 @@ def test_a_digest_does_not_depend_on_how_rows_are_split_into_batches() -> None:
     whole.update(part)
     for at in range(3):
         pieces.update(part.slice(at, at + 1))
-    assert whole.text() == pieces.text() != RowDigest().text()
-    assert whole.times_text() == pieces.times_text() != RowDigest(has_times=True).times_text()
+    assert whole.fields_hex() == pieces.fields_hex() != RowDigest().fields_hex()
+    assert whole.times_hex() == pieces.times_hex() != RowDigest(has_times=True).times_hex()
 
 
 def test_a_file_that_grew_is_resumed_after_its_first_rows(

@@ -27,7 +27,7 @@ from headrace.pipeline.replaying.source import ReplaySource
 from headrace.pipeline.spark_session.local_spark import local_spark
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_streams
-from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, collected_misfits, collecting_misfits
+from headrace.spark.decode.misfits import DIRECTORY_VARIABLE, read_misfit_counts, set_misfits_directory
 
 pytestmark = pytest.mark.whole
 
@@ -58,7 +58,10 @@ entries_of = st.lists(st.one_of(fields, alike), min_size=1, max_size=80)
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     counts = tmp_path_factory.mktemp("counts")
-    with collecting_misfits(counts), local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark:
+    with (
+        set_misfits_directory(counts),
+        local_spark("test", tmp_path_factory.mktemp("spark") / "log") as spark,
+    ):
         yield spark
 
 
@@ -158,7 +161,7 @@ def test_entries_that_columns_cannot_represent_are_kept_exactly_and_counted(
     )
     assert archive_streams(spark, server_url, "s", tmp_path / "map", on_exact=kept.append) == 8
     assert kept == [6, 3]
-    assert collected_misfits(counts) == {("s", "n"): 1, ("s", "t"): 1, ("s", "_fields"): 2}
+    assert read_misfit_counts(counts) == {("s", "n"): 1, ("s", "t"): 1, ("s", "_fields"): 2}
     rows = spark.read.parquet(str(tmp_path / "typed")).orderBy("sequence").collect()
     assert [(row.n, row.t) for row in rows] == [
         (1, "x"), (1, "x"), (None, "x"), (2, None), (3, "x"), (4, "x"), (5, None), (6, None),

@@ -23,7 +23,7 @@ from headrace.archive.creation import EXCLUSIVE_PROPERTY, create_or_open
 from headrace.archive.files import archived_through, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.merging import merge_small_files
-from headrace.archive.watermark import published_id
+from headrace.archive.watermark import lowest_published_id
 from headrace.archive.writer import write_days
 from headrace.cli.main import main
 from headrace.columns.declarations import parse_schema
@@ -110,7 +110,10 @@ def test_an_archive_in_an_object_store_is_written_read_trimmed_and_replayed(
 
     before = len(files_in(location))
     done = merge_small_files(create_or_open(location, None, "UTC"))
-    assert done.merged > done.into > 0 and len(files_in(location)) == before - done.merged + done.into
+    assert (
+        done.merged_files > done.merged_into > 0
+        and len(files_in(location)) == before - done.merged_files + done.merged_into
+    )
     assert counted_entries(location) == expected(COUNT + 5)
 
     retention = RetentionPolicy(allow_no_groups=True)
@@ -157,7 +160,7 @@ def test_files_that_a_vacuum_deletes_before_their_commit_are_not_committed(
     location = place(request, proxy.port)
     fill(client, 1, 20)
     assert archive_streams(spark, server_url, "orders", location) == 20
-    watermark = published_id(client, "orders")
+    watermark = lowest_published_id(client, "orders")
     maker = ArchiveMaker(location)
     files = write_days(maker.batches([("99999999-1", {}), ("999999999-1", {})]), "orders", location, "UTC")
     DeltaTable(location.uri, storage_options=location.storage_options()).vacuum(
@@ -252,7 +255,7 @@ def test_of_two_jobs_on_one_archive_one_continues(
         archive_streams(spark, server_url, "orders", location, entries_per_batch=20, on_batch=other_job)
     assert "\n" not in str(error.value)
     assert counted_entries(location) == expected(COUNT)
-    assert published_id(client, "orders") == f"{COUNT * DAY_MS // 20}-1"
+    assert lowest_published_id(client, "orders") == f"{COUNT * DAY_MS // 20}-1"
 
 
 FAULTS = {
@@ -285,7 +288,7 @@ def test_a_broken_store_is_reported_in_one_line_and_the_next_run_continues(
     fault, text = FAULTS[kind]
     fill(client, 1, 20)
     assert archive_streams(spark, server_url, "orders", place(request, store)) == 20
-    watermark = published_id(client, "orders")
+    watermark = lowest_published_id(client, "orders")
     fill(client, 21, COUNT - 20)
 
     location = place(request, proxy.port, **IMPATIENT)
@@ -294,7 +297,7 @@ def test_a_broken_store_is_reported_in_one_line_and_the_next_run_continues(
         archive_streams(spark, server_url, "orders", location)
     assert "\n" not in str(error.value) and location.uri in str(error.value)
     assert len(str(error.value)) < 500
-    assert published_id(client, "orders") == watermark
+    assert lowest_published_id(client, "orders") == watermark
 
     repaired = place(request, store)
     assert archived_through(repaired) == {"orders": watermark}
@@ -329,7 +332,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     proxy.set_fault(Fault(BROKEN["commits"], performed=True, times=1, after=1))
     assert archive_streams(spark, server_url, "orders", location, entries_per_batch=20) == COUNT
     assert counted_entries(location) == expected(COUNT)
-    assert published_id(client, "orders") == f"{COUNT * DAY_MS // 20}-1"
+    assert lowest_published_id(client, "orders") == f"{COUNT * DAY_MS // 20}-1"
 
 
 def test_a_missing_bucket_wrong_address_and_foreign_table_are_named(
@@ -373,7 +376,7 @@ def test_a_killed_job_leaves_whole_batches_and_the_next_one_continues(
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     known = archived_through(location)["orders"]
-    assert published_id(client, "orders") == known
+    assert lowest_published_id(client, "orders") == known
     done = subprocess.run(
         [sys.executable, "-m", "headrace", *words], env=environment_of(store), capture_output=True, text=True
     )

@@ -12,7 +12,7 @@ from headrace.archive.files import read_archive
 from headrace.archive.ordered_reader import entries_in_order, overlapping_row_groups
 from headrace.errors import CommandError, UsageError
 from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entries
-from headrace.pipeline.replaying.source import LAST_ID, ReplaySource, id_before, last_included_id
+from headrace.pipeline.replaying.source import MAX_ID, ReplaySource, id_before, last_included_id
 from headrace.pipeline.shared.pacing import RateLimiter, ReplayPacer
 from headrace.positions.entry_ids import parse_id
 from headrace.spark.source.data_loss import DataLoss
@@ -390,7 +390,7 @@ def test_bounds_are_ids_or_times() -> None:
     assert last_included_id("1577836800000-5") == "1577836800000-5"
     assert last_included_id("1577836800000") == "1577836800000-18446744073709551615"
     assert last_included_id("2020-01-01") == "1577836799999-18446744073709551615"
-    assert parse_id(LAST_ID) > parse_id(last_included_id("9999-12-31"))
+    assert parse_id(MAX_ID) > parse_id(last_included_id("9999-12-31"))
     for wrong in ("soon", "1-2-3", "1960-01-01", "99999999999999999999-0"):
         with pytest.raises(UsageError):
             id_before(wrong)

@@ -114,7 +114,7 @@ def test_a_time_in_the_future_needs_an_option() -> None:
     rows = batch(ends=["2013-01-01", "9999-12-31"])
     with pytest.raises(UsageError, match=r"'9999-12-31', which is later than now.*--allow-future"):
         chosen(rows, "ends").milliseconds(rows)
-    assert replace(chosen(rows, "ends"), latest_ms=MS_MAX).milliseconds(rows)[1] == 253402214400000
+    assert replace(chosen(rows, "ends"), latest_valid_ms=MS_MAX).milliseconds(rows)[1] == 253402214400000
     tomorrow = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=20)
     assert chosen(batch(at=[tomorrow.isoformat()])) is not None
 
@@ -129,7 +129,7 @@ def test_a_time_in_the_future_needs_an_option() -> None:
     ],
 )
 def test_a_time_far_away_is_reported_with_its_text(column: pa.Array, shown: str) -> None:
-    found, wrong = TimeColumn("at").milliseconds_or_reasons(batch(at=column))
+    found, wrong = TimeColumn("at").milliseconds_and_reasons(batch(at=column))
     assert found == [0, None] and list(wrong) == [1]
     assert f"'{shown}', which is not a time from 1970 to 9999" in wrong[1]
 
@@ -163,7 +163,7 @@ def test_times_before_1970_and_after_9999_are_rejected() -> None:
 
 def test_invalid_values_are_reported_one_by_one_and_the_others_are_read() -> None:
     rows = batch(at=["2013-01-01T10:00:00Z", "soon", None, "2013-01-01T12:00:00+02:00", "1013-01-01"])
-    found, wrong = TimeColumn("at").milliseconds_or_reasons(rows)
+    found, wrong = TimeColumn("at").milliseconds_and_reasons(rows)
     assert found == [MS, None, None, MS, None]
     assert sorted(wrong) == [1, 4] and "'soon', which is not a time" in wrong[1]
 

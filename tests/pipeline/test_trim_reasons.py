@@ -12,8 +12,8 @@ import redis
 from headrace.archive.release import delete_watermarks, iter_watermarks
 from headrace.archive.watermark import (
     Watermark,
-    limit_watermark,
-    published_id,
+    lower_watermark,
+    lowest_published_id,
     published_watermarks,
     raise_watermark,
     watermark_key,
@@ -184,11 +184,11 @@ def test_trimming_goes_to_the_least_of_all_archives(tmp_path: Path, port: int, s
 
 def test_an_archive_that_has_no_entry_yet_keeps_all_entries(port: int, server: redis.Redis) -> None:
     publish(server, "s", "900-0", "first")
-    limit_watermark(server, "s", watermark("0-0", "second"), is_job=True)
+    lower_watermark(server, "s", watermark("0-0", "second"), is_job=True)
     done = trimmed(port, retention=RetentionPolicy(allow_no_groups=True))
     assert done.removed == 0
     assert done.reasons[0].startswith("/lake/second has no entry of the stream yet")
-    assert published_id(server, "s") is None
+    assert lowest_published_id(server, "s") is None
 
 
 def test_what_an_earlier_version_published_stops_trimming_until_released(
@@ -235,20 +235,20 @@ def test_archives_at_the_same_place_are_released_by_their_ids(port: int, server:
 
 
 def test_a_watermark_is_only_ever_raised(server: redis.Redis) -> None:
-    assert published_id(server, "s") is None
+    assert lowest_published_id(server, "s") is None
     assert publish(server, "s", "9-5") == "9-5"
     assert publish(server, "s", "10-0") == "10-0"
     assert publish(server, "s", "9-9") == "10-0"
-    assert published_id(server, "s") == "10-0"
+    assert lowest_published_id(server, "s") == "10-0"
     assert server.get("{s}:headrace:archived") == "10-0 main /lake/main"
     server.set(watermark_key("s"), "nonsense")
     with pytest.raises(HeadraceError, match="'nonsense', which is not a watermark"):
-        published_id(server, "s")
+        lowest_published_id(server, "s")
 
 
 def test_a_position_of_an_earlier_stream_is_not_published(server: redis.Redis) -> None:
     assert publish(server, "s", "2000-0:2000") is None
-    assert published_id(server, "s") is None
+    assert lowest_published_id(server, "s") is None
 
 
 def test_errors_name_what_cannot_be_trimmed(port: int, server: redis.Redis) -> None:

@@ -60,8 +60,8 @@ class Replica:
 
     def collect(self) -> None:
         if self.link.is_loading:
-            self.link.loaded(self.now)
-        while (argv := self.link.commands().next()) is not None:
+            self.link.on_snapshot_loaded(self.now)
+        while (argv := self.link.command_reader().next()) is not None:
             self.applied.append(argv)
         self.raw += self.link.take_raw()
         self.sent += self.link.outgoing
@@ -360,15 +360,15 @@ def test_loading_sends_line_feeds_and_never_times_out() -> None:
     link = ReplicaLink(SETTINGS, owner, None, 0, 0)
     link.receive(b"+PONG\r\n+OK\r\n+OK\r\n+FULLRESYNC %s 9\r\n$3\r\nRDB" % ID.encode() + SELECT, 0)
     link.outgoing.clear()
-    assert link.is_loading and link.commands().next() is None
+    assert link.is_loading and link.command_reader().next() is None
     link.tick(10_000_000)
     link.keepalive()
     assert link.outgoing == b"\n"
     link.outgoing.clear()
-    link.loaded(10_000_000)
+    link.on_snapshot_loaded(10_000_000)
     assert link.outgoing == request(b"REPLCONF", b"ACK", b"9")
-    assert link.commands().next() == [b"SELECT", b"0"] and link.offset == 9
-    assert link.commands().next() is None and link.offset == 9 + len(SELECT)
+    assert link.command_reader().next() == [b"SELECT", b"0"] and link.offset == 9
+    assert link.command_reader().next() is None and link.offset == 9 + len(SELECT)
 
 
 def test_a_failover_asks_the_replica_to_take_over_and_never_falls_back() -> None:

@@ -16,11 +16,11 @@ from headrace.engine.clock import RealClock
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.replication.replica_link import ReplicaLink
-from headrace.replication.stream_reader import StreamReader
-from headrace.resp.replies import ReplyParser
+from headrace.replication.stream_reader import ReplicationReader
+from headrace.resp.reply_parser import ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.network.tls import ClientTls
+from headrace.server.network.tls import OutgoingTls
 from headrace.server.replication import replica_side
 from headrace.server.replication.replica_side import ReplicaSettings, ReplicaSide
 from support.certificates import Authority
@@ -366,7 +366,7 @@ def test_readers_blocked_before_the_snapshot_find_its_entries(primary: redis.Red
 
 def test_effects_are_recorded_for_the_log_in_the_same_groups(primary: redis.Redis, replica: Replica) -> None:
     recorded: list[tuple[int, list[bytes]]] = []
-    replica.engine.record_effects(True)
+    replica.engine.set_effect_recording(True)
 
     def commit() -> bool:
         recorded.extend(replica.engine.effects.take())
@@ -423,7 +423,7 @@ def test_a_primary_is_followed_through_tls(tmp_path: Path) -> None:
         replica = Replica(directory)
         config = Config()
         config.read_arguments([*ours.server_words(), *trusted])
-        replica.side.tls = lambda: ClientTls(config)
+        replica.side.tls = lambda: OutgoingTls(config)
         replica.side.start("127.0.0.1", tls_port, None, 0)
         replica.until_synced(primary)
         primary.set("larger", random.Random(1).randbytes(5_000_000))
@@ -549,7 +549,7 @@ def test_after_half_a_transaction_a_snapshot_is_asked_for(primary: redis.Redis, 
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
     with primary.pipeline(transaction=True) as pipeline:
-        pipeline.incr("n").restore("hash", 0, payload).delete("hash").execute()
+        pipeline.incr("n").replace_by_inner_nodes("hash", 0, payload).delete("hash").execute()
     replica.until(lambda: replica.side._last_error, "the second error")
     replica.until(lambda: len(replica.told) == 3, "the third snapshot")
     assert [what for what, *_ in replica.told] == ["full"] * 3
@@ -563,13 +563,13 @@ def test_an_unexpected_error_ends_the_link_and_not_the_server(
 ) -> None:
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
-    commands = ReplicaLink.commands
+    commands = ReplicaLink.command_reader
 
-    def fail_once(link: ReplicaLink) -> StreamReader:
-        monkeypatch.setattr(ReplicaLink, "commands", commands)
+    def fail_once(link: ReplicaLink) -> ReplicationReader:
+        monkeypatch.setattr(ReplicaLink, "command_reader", commands)
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(ReplicaLink, "commands", fail_once)
+    monkeypatch.setattr(ReplicaLink, "command_reader", fail_once)
     primary.set("k", "v")
     replica.until(lambda: "RecursionError: too deep" in replica.side._last_error, "the error")
     replica.until(lambda: len(replica.told) == 2, "the second snapshot")
@@ -688,10 +688,10 @@ def test_the_offset_that_the_log_has_synced_is_reported(primary: redis.Redis, re
     synced = -1
     replica.side.log_synced_offset = lambda: synced
     effects = replica.engine.effects
-    replica.engine.record_effects(True)
+    replica.engine.set_effect_recording(True)
 
     def commit() -> bool:
-        effects.offset += len(effects.take())
+        effects.log_offset += len(effects.take())
         return True
 
     replica.loop.commit = commit
@@ -700,14 +700,14 @@ def test_the_offset_that_the_log_has_synced_is_reported(primary: redis.Redis, re
     reported: list[int] = []
     link = replica.side.link
     assert link is not None
-    synced = effects.offset
+    synced = effects.log_offset
     for i in range(3):
         primary.set(f"k{i}", "v")
         replica.until_synced(primary)
         replica.turn()
         reported.append(replica.side.offset - link.synced_offset)
         if i == 1:
-            synced = effects.offset
+            synced = effects.log_offset
             replica.turn()
             reported.append(replica.side.offset - link.synced_offset)
     assert reported[0] > 0 and reported[1] > reported[0] and reported[2] == 0 and reported[3] > 0

@@ -11,7 +11,7 @@ from headrace.engine.engine import Engine
 from headrace.persistence.crc64 import crc64
 from headrace.persistence.rule_records import rule_record
 from headrace.replication.stream_applier import CannotApply, StreamApplier
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 from replication.opened_reader import opened_reader
 
@@ -23,7 +23,7 @@ class Replica:
 
     def __init__(self, skip_foreign: bool = False) -> None:
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.applier = StreamApplier(self.engine, skip_foreign)
         self.client = self.engine.session()
 

@@ -72,7 +72,7 @@ def test_a_stream_without_memory_ends_and_the_replica_loads_a_new_snapshot(
             assert "the replication stream ends here" in capsys.readouterr().err
             assert client.ask("SET k 3") == "OK"
             servers.until(lambda: reader.ask("GET k") == b"3")
-            assert primary.parts.replication.replicas.full_syncs == 2
+            assert primary.parts.replication.primary_side.full_syncs == 2
             assert client.ask("SET k 4") == "OK"
             servers.until(lambda: reader.ask("GET k") == b"4")
             assert b"SET\r\n$1\r\nk\r\n$1\r\n2" in b"".join(

@@ -21,7 +21,7 @@ from headrace.persistence.rdb import versions
 from headrace.replication.stream_applier import StreamApplier
 from headrace.replication.translation import Translator, first_unsupported_command
 from headrace.resp.parser import RequestParser
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
 from replication.nodes import Raw, group_state, pairs
@@ -88,8 +88,8 @@ class Primary:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.engine = Engine()
-        self.engine.record_effects(True)
-        self.engine.effects.translating = True
+        self.engine.set_effect_recording(True)
+        self.engine.effects.needs_older_forms = True
         self.session = self.engine.session()
         self.translator = Translator(self.engine.keyspace)
         self.now = START
@@ -144,14 +144,14 @@ class Primary:
     def take(self) -> list[Item]:
         """Return the translated effects since the last call."""
         effects = self.engine.effects
-        items = self.translator.translate(effects.take(), effects.form_of)
-        effects.forget_forms()
+        items = self.translator.translate(effects.take(), effects.older_form_of)
+        effects.clear_older_forms()
         return items
 
 
 def slots_of(group: Group) -> Iterator[int]:
     """Yield the slots of the group's pending entries."""
-    slot = group.pending.from_id(0, 0)
+    slot = group.pending.first_from(0, 0)
     while slot >= 0:
         yield slot
         slot = group.pending.after(slot)
@@ -220,7 +220,7 @@ def visible(ask: Callable[..., Any]) -> dict[tuple[int, bytes], Any]:
 
 def stream_state(ask: Callable[..., Any], key: bytes) -> Any:
     info = pairs(ask("XINFO", "STREAM", key, "FULL", "COUNT", 0))
-    if info[b"max-deleted-entry-id"] == b"0-1":  # as good as none, see commands/older_forms.py
+    if info[b"max-deleted-entry-id"] == b"0-1":  # as good as none, see commands/redis7_forms.py
         info[b"max-deleted-entry-id"] = b"0-0"
     names = (b"length", b"last-generated-id", b"max-deleted-entry-id", b"entries-added", b"entries")
     groups = [pairs(row) for row in info[b"groups"]]
@@ -313,7 +313,7 @@ def test_what_follows_an_effect_without_an_older_form_is_kept(
         copy_times_seen(primary.engine, follower)
         assert exact(follower, primary.now) == exact(primary.engine, primary.now)
         assert visible(other.request) == visible(ask)
-    assert primary.translator.restored <= 2, "only what the effect concerns"
+    assert primary.translator.restored_count <= 2, "only what the effect concerns"
 
 
 def test_every_command_that_writes_names_its_keys() -> None:
@@ -323,5 +323,5 @@ def test_every_command_that_writes_names_its_keys() -> None:
     assert whole <= without
     assert not [name for name in without - whole if not name.startswith((b"function|", b"publish"))]
     assert {row.name for row in rows if re.search(r"\bdb\b|destination-db", row.syntax)} == {
-        row.name for row in rows if row.stores_in is not None
+        row.name for row in rows if row.find_destination is not None
     }

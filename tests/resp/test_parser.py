@@ -115,7 +115,7 @@ def test_a_declared_length_allocates_nothing():
     parser.feed(b"*1000000\r\n$536870912\r\nabc")
     assert parser.next() is None
     assert parser.cap <= 512
-    assert parser.pending() == len(b"*1000000\r\n$536870912\r\nabc") - len(b"*1000000\r\n")
+    assert parser.pending_bytes() == len(b"*1000000\r\n$536870912\r\nabc") - len(b"*1000000\r\n")
 
 
 def test_pending_counts_the_words_of_a_request_begun():
@@ -123,10 +123,10 @@ def test_pending_counts_the_words_of_a_request_begun():
     words = b"$5\r\nabcde\r\n" * 3
     parser.feed(b"*4\r\n" + words)
     assert parser.next() is None
-    assert parser.pending() == len(words)
+    assert parser.pending_bytes() == len(words)
     parser.feed(b"$1\r\nx\r\n")
     assert parser.next() == [b"abcde"] * 3 + [b"x"]
-    assert parser.pending() == 0
+    assert parser.pending_bytes() == 0
 
 
 def test_a_parser_with_nothing_pending_keeps_little_memory():

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from headrace.errors import CommandError, ProtocolError
-from headrace.resp.reader import ReplyReader
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
+from headrace.resp.reply_reader import ReplyReader
 from headrace.resp.writer import ReplyWriter
 
 
@@ -51,8 +51,8 @@ def test_it_agrees_with_the_parser_of_replies(seed: int) -> None:
     answer.raw(encoded)
     parser.feed(encoded)
     for _ in range(count):
-        assert plain(reader.take(answer)) == plain(parser.next())
-    assert answer.pending() == 0
+        assert plain(reader.read_reply(answer)) == plain(parser.next())
+    assert answer.pending_bytes() == 0
 
 
 def test_an_incomplete_reply_is_an_error_and_reads_nothing_after_it() -> None:
@@ -61,4 +61,4 @@ def test_an_incomplete_reply_is_an_error_and_reads_nothing_after_it() -> None:
         answer = ReplyWriter()
         answer.raw(whole[:at])
         with pytest.raises((ProtocolError, AssertionError)):
-            ReplyReader().take(answer)
+            ReplyReader().read_reply(answer)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from headrace.errors import CommandError, ProtocolError
-from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, Push, ReplyParser
 
 EVERY_KIND = (
     b"+OK\r\n:12\r\n$-1\r\n*-1\r\n*0\r\n*3\r\n$1\r\na\r\n:-5\r\n*1\r\n_\r\n%1\r\n+k\r\n~1\r\n,2.5\r\n"

@@ -45,4 +45,4 @@ def test_cached_words_are_unchanged(requests: list[list[bytes]], cut: int) -> No
         while (request := parser.next()) is not None:
             heard.append(request)
     assert heard == requests
-    assert parser.pending() == 0
+    assert parser.pending_bytes() == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.writer import ReplyWriter
 
 
@@ -47,9 +47,9 @@ def test_each_type_in_both_protocols(call: str, arguments: tuple, resp2: bytes, 
     for protocol, encoded in ((2, resp2), (3, resp3)):
         made = answer(protocol)
         getattr(made, call)(*arguments)
-        assert made.pending() == len(encoded)
+        assert made.pending_bytes() == len(encoded)
         assert made.take() == encoded
-        assert made.pending() == 0
+        assert made.pending_bytes() == 0
 
 
 def test_the_largest_stream_id():
@@ -106,7 +106,7 @@ def test_a_mark_survives_growing_over_what_is_sent():
     made = answer()
     made.bulk(b"a" * 200)
     made.sent(150)
-    rest = made.pending()
+    rest = made.pending_bytes()
     mark = made.open_array()
     made.bulk(b"b" * 5000)
     made.close_array(mark, 1)
@@ -125,7 +125,7 @@ def test_a_drained_writer_keeps_little_memory():
     made = answer()
     made.bulk(bytes(1_000_000))
     assert made.cap >= 1_000_000
-    made.sent(made.pending())
+    made.sent(made.pending_bytes())
     assert made.cap <= 4096
     made.ok()
     assert made.take() == b"+OK\r\n"
@@ -200,7 +200,7 @@ def test_a_reply_beyond_the_limit_is_dropped_and_stays_small() -> None:
         made.close_array(mark, 101)
     assert made.overflowed
     assert made.cap < 100_000
-    assert made.pending() > 10_000_000  # distances go on: a budget in bytes still ends
+    assert made.pending_bytes() > 10_000_000  # distances go on: a budget in bytes still ends
     made.rewind(made.mark() - 5)
     made.bulk(b"y" * 300_000)
     assert made.overflowed

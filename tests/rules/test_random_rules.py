@@ -156,7 +156,7 @@ class World:
         assert portrait(engine.keyspace, times=False) == before
         settings = engine.keyspace.settings
         settings.stream_node_max_entries = self.talk.engine.keyspace.settings.stream_node_max_entries
-        engine.record_effects(True)
+        engine.set_effect_recording(True)
         self.talk.engine, self.talk.clients = engine, {}
 
 

@@ -18,7 +18,7 @@ def test_a_deleted_stream_is_freed_before_its_rules_are_due(removal: str) -> Non
     talk("XADD s 2-1 f v")
     talk.tick(talk.now)
     keyspace = talk.engine.keyspace
-    assert keyspace.rules.next_due() > talk.now
+    assert keyspace.rule_registry.next_due() > talk.now
     stream = keyspace.databases[0].values[b"s"]
     talk(removal)
     fresh = object()

@@ -17,5 +17,5 @@ def held_job(running: Any, client: Any, command: str) -> Iterator[SnapshotJob]:
     """Start the job of this command; it does not go on within the context."""
     with patch.object(EncoderThread, "has_room", lambda self: False):
         client.request(command)
-        wait_until(lambda: running.server.parts.saving.running)
-        yield running.server.parts.saving.running
+        wait_until(lambda: running.server.parts.saving.running_job)
+        yield running.server.parts.saving.running_job

@@ -14,7 +14,7 @@ import pytest
 
 from headrace.persistence.data_directory import DiskFile
 from headrace.persistence.rdb.encoder_thread import EncoderThread
-from headrace.server.replication.replica_side import ReplicaSide, file_name
+from headrace.server.replication.replica_side import ReplicaSide, received_file_name
 from server.tls_clients import Town
 from server.turned_servers import TurnedClient, TurnedServers
 from support.census import TIMES, TIMES_OF_JOBS, assert_nothing_left
@@ -60,7 +60,7 @@ class Site:
     def finish_jobs(self) -> None:
         """Run turns until no snapshot or rewrite is running or queued."""
         saving = self.server.parts.saving
-        self.servers.until(lambda: saving.running is None and not saving.queued)
+        self.servers.until(lambda: saving.running_job is None and not saving.queued)
 
     def change(self) -> None:
         """Change each kind of data, so that a running job has to keep what was there."""
@@ -80,7 +80,7 @@ class Site:
         with patch.object(EncoderThread, "has_room", lambda self: False):
             self.client.ask(command)
             self.change()
-            running = self.server.parts.saving.running
+            running = self.server.parts.saving.running_job
             assert running is not None
             self.server.parts.saving.cancel_all()
         assert running.thread.wait(60)
@@ -125,7 +125,7 @@ load_snapshot = ReplicaSide.on_snapshot_complete
 
 def load_damaged_snapshot(replica: ReplicaSide) -> None:
     """Cut the file of a snapshot that was received, before it is loaded."""
-    path = Path(replica.files.path(file_name()))
+    path = Path(replica.files.path(received_file_name()))
     path.write_bytes(path.read_bytes()[:-30])
     load_snapshot(replica)
 
@@ -147,9 +147,10 @@ class Pair:
         """Make it a primary with another history: its next synchronisation is a full one."""
         self.client.ask("REPLICAOF NO ONE")
         self.client.ask("XADD own * item pear")
-        saving, replicas = self.other.parts.saving, self.primary.server.parts.replication.replicas
-        self.servers.until(lambda: saving.running is None and not saving.queued and not replicas.known)
-        self.servers.until(lambda: replicas.sync is None)
+        saving, replicas = self.other.parts.saving, self.primary.server.parts.replication.primary_side
+        self.servers.until(lambda: saving.running_job is None and not saving.queued)
+        self.servers.until(lambda: not replicas.known_replicas)
+        self.servers.until(lambda: replicas.full_sync is None)
 
     def synchronise(self) -> None:
         """Synchronise, and write on both sides of it."""
@@ -165,8 +166,8 @@ class Pair:
     def break_off(self) -> None:
         """End a synchronisation in the middle."""
         self.follow()
-        replicas = self.primary.server.parts.replication.replicas
-        self.servers.until(lambda: replicas.sync is not None)
+        replicas = self.primary.server.parts.replication.primary_side
+        self.servers.until(lambda: replicas.full_sync is not None)
         self.part()
 
     def fail_to_load(self) -> None:

@@ -207,7 +207,7 @@ def failed_reads(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_the_event_loop_does_not_wait_while_files_are_removed(start, connect, monkeypatch):
     server = start(*OPTIONS)
     server.server.parts.cold.files.file_bytes_max = 1000  # so that each run has a file
-    server.server.parts.engine.cold.run_bytes = 20_000  # so that there are several
+    server.server.parts.engine.cold_storage.run_bytes = 20_000  # so that there are several
     client = connect(server)
     fill(client)
     wait_until(lambda: cold(client)["cold_runs"] > 1)
@@ -231,14 +231,14 @@ def test_files_that_others_change_are_counted_and_named_until_they_are_back(
     monkeypatch.setattr(cold_storage, "UPKEEP_MS", 20)
     server = start(*OPTIONS)
     server.server.parts.cold.files.file_bytes_max = 1000  # so that each run has a file
-    server.server.parts.engine.cold.run_bytes = 20_000  # so that there are several
+    server.server.parts.engine.cold_storage.run_bytes = 20_000  # so that there are several
     client = connect(server)
     fill(client)
     wait_until(lambda: cold(client)["cold_runs"] >= 3)
     logging.getLogger("headrace").propagate = True
     open_files = server.server.parts.cold.files._open_files
     for number in (2, 3):
-        open_files.forget(f"appendonlydir/cold/{number}.cold")
+        open_files.close_file(f"appendonlydir/cold/{number}.cold")
     folder = tmp_path / "appendonlydir/cold"
     stored = {number: (folder / f"{number}.cold").read_bytes() for number in (1, 2, 3)}
     (folder / "1.cold").rename(tmp_path / "1.cold")

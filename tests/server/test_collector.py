@@ -9,7 +9,7 @@ import pytest
 
 from headrace.server.config.config import Config
 from headrace.server.main import Server
-from headrace.server.observe.collector import GROWTH_BYTES_MIN, OldestGeneration
+from headrace.server.observe.collector import GROWTH_BYTES_MIN, FullGcTrigger
 from support.speaking import encoded
 
 LIBRARY = "#!lua name=echoes\nredis.register_function('echo', function(keys, args) return args[1] end)"
@@ -104,7 +104,7 @@ class Cycle:
 
 def test_old_objects_are_collected_when_unaccounted_memory_has_grown():
     resident, seconds = 100 << 20, 0.0
-    generation = OldestGeneration(lambda: resident, lambda: seconds)
+    generation = FullGcTrigger(lambda: resident, lambda: seconds)
     gc.disable()
     left = weakref.ref(Cycle())
     try:
@@ -128,7 +128,7 @@ def test_old_objects_are_collected_when_unaccounted_memory_has_grown():
 
 def test_much_data_may_have_much_unaccounted_memory_beside_them():
     resident, seconds = 0, 0.0  # bytes
-    generation = OldestGeneration(lambda: resident, lambda: seconds)
+    generation = FullGcTrigger(lambda: resident, lambda: seconds)
     generation.check(0, 1 << 30)
     resident, seconds = 500 << 20, 2.0
     generation.check(0, 1 << 30)

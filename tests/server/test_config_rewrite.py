@@ -169,7 +169,7 @@ def random_value(kind: object, rng: random.Random) -> str:
 def test_random_values_survive_the_way_through_the_file(path: Path):
     rng = random.Random(8)
     kinds = (Flag, Number, Memory, SaveRules, Text)
-    open_ones = [d for d in DIRECTIVES if isinstance(d.kind, kinds) and d.only is None]
+    open_ones = [d for d in DIRECTIVES if isinstance(d.kind, kinds) and d.only_value is None]
     path.write_text("# begun\n")
     rewritten = False  # the heading stands before the first value that is not the default
     for _ in range(150):

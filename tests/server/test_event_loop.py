@@ -71,9 +71,9 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client):
     wait_until(lambda: client.request("GET", "n") is not None)
     time.sleep(0.1)
     stopped_at = int(client.request("GET", "n"))
-    held = max(c.session.reply.pending() for c in server.server.parts.loop.connections.values())
+    held = max(c.session.reply.pending_bytes() for c in server.server.parts.loop.connections.values())
     assert stopped_at < 200
-    assert held <= limits.UNSENT_BYTES_MAX + limits.BACKLOG_BYTES_MAX // 3 + 600_000
+    assert held <= limits.UNSENT_BYTES_MAX + limits.UNSENT_BYTES_OF_ALL_MAX // 3 + 600_000
     for n in range(1, 201):
         assert len(greedy.reply()) == 500_000
         assert greedy.reply() == n
@@ -87,7 +87,7 @@ def test_a_pipeline_that_is_sent_before_a_reply_is_read_is_executed(server, clie
     for n in range(20_000):
         assert writer.reply().startswith(b"%06d" % n)
     assert client.request("PING") == "PONG"
-    assert server.server.parts.loop.backlog == 0
+    assert server.server.parts.loop.backlog_bytes == 0
 
 
 def test_clients_that_never_read_share_a_bounded_memory(server, client):
@@ -97,11 +97,11 @@ def test_clients_that_never_read_share_a_bounded_memory(server, client):
         one.send(encoded("GET", "big") * 400)
     loop = server.server.parts.loop
     wait_until(lambda: sum(c.throttled for c in loop.connections.values()) == len(greedy))
-    assert loop.backlog <= limits.BACKLOG_BYTES_MAX + len(greedy) * 600_000
+    assert loop.backlog_bytes <= limits.UNSENT_BYTES_OF_ALL_MAX + len(greedy) * 600_000
     for one in greedy:
         one.close()
     wait_until(lambda: len(loop.connections) == 1)
-    assert loop.backlog == 0
+    assert loop.backlog_bytes == 0
 
 
 def test_unread_answers_past_the_hard_limit_close_the_connection(start):
@@ -240,7 +240,7 @@ def test_a_blocked_client_may_send_ahead_only_so_much_and_then_goes_on(server, c
     reader.send(encoded("INCR", "n") * 10_000)
     time.sleep(0.1)
     (waiting,) = [c for c in server.server.parts.loop.connections.values() if c.session.waiting is not None]
-    assert waiting.parser.pending() <= limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX + 64 * 1024
+    assert waiting.parser.pending_bytes() <= limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX + 64 * 1024
     assert client.request("EXISTS", "n") == 0
     client.request("XADD", "orders", "7-0", "item", "pear")
     assert isinstance(reader.reply(), list)
@@ -266,7 +266,7 @@ def test_the_log_is_written_before_answers_leave(server, client):
     loop = server.server.parts.loop
 
     def commit() -> bool:
-        seen.append([c.session.reply.pending() for c in loop.connections.values()])
+        seen.append([c.session.reply.pending_bytes() for c in loop.connections.values()])
         loop.commit_required = True  # as long as it says that, it is called although nothing was changed
         return True
 

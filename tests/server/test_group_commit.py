@@ -249,7 +249,7 @@ def test_a_new_log_that_cannot_be_continued_after_its_base_stops_writes(start_lo
     base_is_due = threading.Event()
     disk.slow = base_is_due
     assert client.request("CONFIG", "SET", "appendonly", "yes") == "OK"
-    wait_until(lambda: running.server.parts.saving.running is not None)
+    wait_until(lambda: running.server.parts.saving.running_job is not None)
     assert client.request("SET", "a", "1") == "OK"  # nothing is promised yet
     base_is_due.set()
     wait_until(lambda: client.info()["aof_last_write_status"] == "err")
@@ -333,7 +333,7 @@ def test_a_job_keeps_syncs_away_if_so_configured(start_logging):
         syncs = disk.syncs
         client.request("SET", "k", "v")
         assert disk.syncs == syncs
-    wait_until(lambda: running.server.parts.saving.running is None)
+    wait_until(lambda: running.server.parts.saving.running_job is None)
     syncs = disk.syncs
     client.request("SET", "k", "w")
     assert disk.syncs == syncs + 1
@@ -357,7 +357,7 @@ def test_a_promoted_replica_answers_writes_when_its_new_log_is_complete(start, s
     held = threading.Event()
     running, disk, client = promoted(start, start_logging, lambda disk: setattr(disk, "slow", held))
     try:
-        wait_until(lambda: running.server.parts.saving.running)
+        wait_until(lambda: running.server.parts.saving.running_job)
         writer = running.connect()
         writer.send(b"SET b 2\r\n")
         wait_until(lambda: client.request("GET", "b") == b"2")
@@ -418,7 +418,7 @@ def test_nothing_counts_as_synced_until_the_first_log_is_complete(start):
     durability = running.server.parts.durability
     with patch.object(EncoderThread, "has_room", lambda self: False):
         client.request("CONFIG", "SET", "appendonly", "yes")
-        wait_until(lambda: running.server.parts.saving.running)
-        assert durability.synced_offset() < durability.engine.effects.offset  # which a replica reports
+        wait_until(lambda: running.server.parts.saving.running_job)
+        assert durability.synced_offset() < durability.engine.effects.log_offset  # which a replica reports
         assert client.request("WAITAOF", 1, 0, 1) == [0, 0]
     assert client.request("WAITAOF", 1, 0, 0) == [1, 0]

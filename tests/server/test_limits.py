@@ -11,7 +11,7 @@ import pytest
 
 from headrace import limits
 from headrace.errors import CommandError
-from headrace.server.config_changes import DESCRIPTORS_KEPT
+from headrace.server.config_applier import DESCRIPTORS_KEPT
 from support.speaking import encoded
 from support.waiting import wait_until
 
@@ -186,15 +186,15 @@ def test_a_stranger_may_leave_little_unread(guarded) -> None:
         most = limits.UNAUTHENTICATED_UNSENT_BYTES_MAX
         assert not loop.output_monitor.exceeds_limit(connection, connection.session, most, 1000)
         refused = loop.output_monitor.exceeds_limit(connection, connection.session, most + 1, 1000)
-        assert refused == connection.session.unauthenticated
-    assert sum(connection.session.unauthenticated for connection in loop.connections.values()) == 1
+        assert refused == connection.session.must_authenticate
+    assert sum(connection.session.must_authenticate for connection in loop.connections.values()) == 1
 
 
 def test_a_thousand_strangers_keep_little_each(guarded) -> None:
     loop = guarded.server.parts.loop
     for n in range(200):
         guarded.connect().send(b"*9\r\n$4\r\nAUTH\r\n$3000\r\n" + b"x" * (n * 14))
-    wait_until(lambda: sum(c.parser.pending() > 0 for c in loop.connections.values()) == 200)
+    wait_until(lambda: sum(c.parser.pending_bytes() > 0 for c in loop.connections.values()) == 200)
     for connection in loop.connections.values():
         assert connection.parser.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
         assert connection.session.reply.cap <= limits.UNAUTHENTICATED_REQUEST_BYTES_MAX
@@ -247,7 +247,7 @@ def test_memory_of_a_word_is_taken_as_it_arrives(start) -> None:
     client = server.connect()
     client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\n" + b"x" * 1000)
     loop = server.server.parts.loop
-    wait_until(lambda: any(c.parser.pending() > 1000 for c in loop.connections.values()))
+    wait_until(lambda: any(c.parser.pending_bytes() > 1000 for c in loop.connections.values()))
     assert all(c.parser.cap < 70_000 for c in loop.connections.values())
 
 
@@ -256,9 +256,9 @@ def test_many_words_announced_take_no_memory(start) -> None:
     client = server.connect()
     client.send(b"*1048576\r\n$1\r\nx\r\n")
     loop = server.server.parts.loop
-    wait_until(lambda: any(c.parser.pending() > 0 for c in loop.connections.values()))
+    wait_until(lambda: any(c.parser.pending_bytes() > 0 for c in loop.connections.values()))
     client.send(b"$1\r\ny\r\n" * 1000)
-    wait_until(lambda: any(c.parser.pending() > 2000 for c in loop.connections.values()))
+    wait_until(lambda: any(c.parser.pending_bytes() > 2000 for c in loop.connections.values()))
     assert all(c.parser.cap < 70_000 for c in loop.connections.values())
 
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.errors import HeadraceError
 from headrace.server.config.config import Config
 from headrace.server.main import Server
-from headrace.server.observe.scrapes import CONNECTIONS_MAX
+from headrace.server.observe.metrics_http_server import CONNECTIONS_MAX
 from support.waiting import wait_until
 
 Samples = dict[tuple[str, frozenset], float]
@@ -143,7 +143,7 @@ def test_protected_mode_keeps_other_machines_out(server):
 
 
 def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.server.observe.scrapes.REQUEST_SECONDS", 0.1)
+    monkeypatch.setattr("headrace.server.observe.metrics_http_server.REQUEST_SECONDS", 0.1)
     with socket.create_connection(("127.0.0.1", server.server.parts.metrics.port), 30) as silent:
         silent.sendall(b"GET /metr")
         assert silent.recv(1) == b""
@@ -151,7 +151,7 @@ def test_who_says_nothing_is_thrown_out(server, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_silent_connections_keep_no_scraper_out(server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.server.observe.scrapes.REQUEST_SECONDS", 600.0)
+    monkeypatch.setattr("headrace.server.observe.metrics_http_server.REQUEST_SECONDS", 600.0)
     port = server.server.parts.metrics.port
     silent = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(2 * CONNECTIONS_MAX)]
     for one in silent:

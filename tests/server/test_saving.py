@@ -126,7 +126,7 @@ def test_a_job_is_scheduled_while_a_replica_gets_a_snapshot(start, command: str,
         wait_until(lambda: server.server.parts.engine.keyspace.image is not None)
         assert client.request(command) == reply
         assert client.info()[jobs_done] == "0"
-        assert server.server.parts.saving.running is None
+        assert server.server.parts.saving.running_job is None
     wait_until(lambda: client.info()[jobs_done] == "1")
 
 

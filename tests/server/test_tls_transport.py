@@ -145,8 +145,8 @@ def test_a_client_that_does_not_read_gets_no_more_executed(server, client, town:
     greedy = server.connect_tls(town.context())
     greedy.send((encoded("GET", "big") + encoded("INCR", "n")) * 100)
     wait_until(lambda: client.request("GET", "n") is not None)
-    held = max(c.session.reply.pending() for c in server.server.parts.loop.connections.values())
-    assert held <= limits.UNSENT_BYTES_MAX + limits.BACKLOG_BYTES_MAX // 3 + 600_000
+    held = max(c.session.reply.pending_bytes() for c in server.server.parts.loop.connections.values())
+    assert held <= limits.UNSENT_BYTES_MAX + limits.UNSENT_BYTES_OF_ALL_MAX // 3 + 600_000
     for n in range(1, 101):
         assert len(greedy.reply()) == 500_000
         assert greedy.reply() == n

@@ -9,7 +9,7 @@ import redis
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
 
-from headrace.resp.replies import Push
+from headrace.resp.reply_parser import Push
 from support.redis_server import redis_server
 from support.speaking import Client, encoded
 from support.waiting import wait_until

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.server.config.config import Config
 from headrace.server.main import Server
 from support.speaking import SECONDS_MAX, encoded

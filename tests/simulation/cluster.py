@@ -23,12 +23,12 @@ from unittest.mock import patch
 
 from headrace.engine.clock import SettableClock
 from headrace.persistence.rdb import encoder_thread
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.server import commit
 from headrace.server.config.config import Config
 from headrace.server.disk import snapshot_job, startup
 from headrace.server.main import Server
-from headrace.server.replication import link_socket, replica_side
+from headrace.server.replication import primary_connection, replica_side
 from simulation.disk import Image, Platter, SimulatedFile, SimulatedFiles
 from simulation.network import InlineThread, Network, connection_class, pair
 from simulation.server_life import SimulatedSync
@@ -247,7 +247,7 @@ class Cluster(contextlib.ExitStack):
             (encoder_thread, "threading", snapshot_threading),
             (encoder_thread, "_lower_priority", lambda: None),
             (snapshot_job, "system", self.snapshots.clock()),
-            (link_socket, "threading", inline),
+            (primary_connection, "threading", inline),
             (replica_side, "PrimaryConnection", connection),
             (replica_side, "time", SimpleNamespace(monotonic=lambda: 0.0)),
         ):

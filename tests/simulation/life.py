@@ -27,7 +27,7 @@ from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import File
-from headrace.persistence.recovery import Recovered
+from headrace.persistence.recovery import RecoveryResult
 from simulation.batches import Batches
 from simulation.disk import Image, SimulatedFile, SimulatedFiles
 from simulation.world import (
@@ -76,11 +76,11 @@ class Life:
         self.shadow, _ = recovered_on(SimulatedFiles(image, chance), setup, now_ms)
         self.shadow.keyspace.keep_expired = True
         if setup.cold:
-            assert self.engine.cold is not None
-            self.engine.cold.limit = 0 if setup.hot_rules else 1
+            assert self.engine.cold_storage is not None
+            self.engine.cold_storage.limit = 0 if setup.hot_rules else 1
         self.repeat_session, _ = replayer(self.shadow, now_ms)
         self.sessions = [self.engine.session(), self.engine.session()]
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.states: list[Portrait] = [self.shown(self.shadow)]
         if self.states[0]:
             self.batches.set_known(known_ids(self.states[0]))
@@ -103,13 +103,13 @@ class Life:
             disable_gc=self.setup.disable_gc,
             sync_later=self.sync_later,
         )
-        if self.engine.cold is not None:
-            store = self.engine.cold.store
+        if self.engine.cold_storage is not None:
+            store = self.engine.cold_storage.store
             assert isinstance(store, ColdStore)
             log.cold_files = store.files
         return log
 
-    def start_log(self, found: Recovered) -> None:
+    def start_log(self, found: RecoveryResult) -> None:
         """Continue the recovered log, or create one; end the run if the disk fails."""
         if self.setup.faults and self.chance.random() < 0.1:
             self.files.faults.failing = dict.fromkeys(FAILING, 0.1)
@@ -168,8 +168,8 @@ class Life:
                 sync.end()
         self.syncs = [sync for sync in self.syncs if not sync.ended]
         self.engine.tick(self.now)
-        if self.engine.cold is not None:
-            self.engine.cold.store.remove_unreferenced()
+        if self.engine.cold_storage is not None:
+            self.engine.cold_storage.store.remove_unreferenced()
         if self.log is not None:
             self.log.tick(self.now)
             self.note_synced()
@@ -315,7 +315,7 @@ class Life:
         except HeadraceError:
             return
         with contextlib.suppress(OSError):
-            file = self.files.create(self.rewrite.temporary)
+            file = self.files.create(self.rewrite.temporary_path)
             self.base = GradualBase(file, self.engine.keyspace, self.setup, self.now, self.rewrite)
 
     def finish_rewrite(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from headrace.server.replication.link_socket import PrimaryConnection
+from headrace.server.replication.primary_connection import PrimaryConnection
 
 ALL = 1 << 30
 READ_BYTES = 1 << 18

@@ -21,7 +21,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.log import PendingRewrite
 from headrace.persistence.cold.cold_files import ColdFiles
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -81,7 +81,7 @@ class LogHost(ServerInterface):
 
     durability: Durability
 
-    def log_synced(self) -> int:
+    def synced_log_offset(self) -> int:
         return self.durability.synced_offset()
 
 
@@ -211,7 +211,7 @@ class ServerLife:
         elif log.needs_rewrite or self.chance.random() < 0.05:
             with contextlib.suppress(HeadraceError, OSError):
                 begun = log.begin_rewrite(True)
-                with contextlib.closing(self.files.create(begun.temporary)) as file:
+                with contextlib.closing(self.files.create(begun.temporary_path)) as file:
                     self.write_base(file)
                 self.rewrite = begun  # commits follow before it is finished
 

@@ -56,9 +56,9 @@ class History:
             life.stop()
         images = Crashes(life, self.chance, f"life {depth + 1}").look()
         self.images += len(images)
-        if life.engine.cold is not None:
-            self.cold_runs += life.engine.cold.runs_stored
-            self.rewritten_runs += life.engine.cold.runs_rewritten
+        if life.engine.cold_storage is not None:
+            self.cold_runs += life.engine.cold_storage.runs_stored
+            self.rewritten_runs += life.engine.cold_storage.runs_rewritten
         self.bases_with_cold_runs += sum(
             b" type c\n" in image.get(NAMES.manifest, b"") for image, _ in images
         )

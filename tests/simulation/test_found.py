@@ -37,7 +37,7 @@ def test_nothing_is_synced_while_the_old_manifest_may_come_back(policy):
     assert log.needs_rewrite
     files.faults.failing = {"sync_directory": 0.0}
     rewrite = log.begin_rewrite(rdb=False)
-    files.create(rewrite.temporary).sync()
+    files.create(rewrite.temporary_path).sync()
     rename = files.rename
     files.rename = lambda old, new: (
         rename(old, new),

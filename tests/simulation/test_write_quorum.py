@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.resp.replies import ReplyParser
+from headrace.resp.reply_parser import ReplyParser
 from headrace.resp.writer import ReplyWriter
 from headrace.server.replication.write_quorum import not_confirmed, replace_replies
 from simulation.cluster import Client, Cluster, Node

@@ -24,7 +24,7 @@ from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import RdbVersion
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
-from headrace.persistence.recovery import Recovered, recover
+from headrace.persistence.recovery import RecoveryResult, recover
 from simulation.disk import SimulatedFile, SimulatedFiles
 from support.portrait import Portrait
 
@@ -145,7 +145,7 @@ def new_engine(setup: Setup) -> Engine:
 
 def recovered_on(
     files: SimulatedFiles, setup: Setup, now_ms: int, engine: Engine | None = None
-) -> tuple[Engine, Recovered]:
+) -> tuple[Engine, RecoveryResult]:
     """Recover the disk into an engine, a new one or this one emptied. Raises what recover() does."""
     if engine is None:
         engine = new_engine(setup)

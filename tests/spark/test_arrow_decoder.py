@@ -34,7 +34,7 @@ from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CommandError, HeadraceError, ProtocolError, UsageError
 from headrace.resp.request import bulk
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 
 EXAMPLES = 400 if "HEADRACE_COMPILED" in os.environ else 60
@@ -70,7 +70,7 @@ def decode(
     """The rows of one page that arrives in pieces of so many bytes."""
     scanner = ReplyPageTokenizer()
     layout = ColumnLayout(schema, timestamps)
-    decoder = ArrowDecoder(scanner, layout.columns(), "orders", mode)
+    decoder = ArrowDecoder(scanner, layout.new_columns(), "orders", mode)
     maker = BatchBuilder(layout, "orders")
     batches = []
     whole = False
@@ -426,7 +426,7 @@ def test_hostile_bytes_give_rows_or_a_protocol_error(entries: list[Entry], data:
     reserved = [StructField(f"_{f.name}", f.dataType) for f in DEFAULT.fields]
     schema = StructType([*reserved, StructField("a", DoubleType()), StructField("b", LongType())])
     scanner = ReplyPageTokenizer()
-    decoder = ArrowDecoder(scanner, ColumnLayout(schema, "epoch_ms").columns(), "orders")
+    decoder = ArrowDecoder(scanner, ColumnLayout(schema, "epoch_ms").new_columns(), "orders")
     try:
         scanner.begin_page(data.draw(st.sampled_from([b"", b"1-0"])))
         for piece in (whole[:cut], whole[cut:]):

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 
 EXAMPLES = 400 if "HEADRACE_COMPILED" in os.environ else 60

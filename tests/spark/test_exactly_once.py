@@ -365,24 +365,24 @@ def test_every_row_is_added_once_although_the_server_is_killed(kind: str, tmp_pa
 
 def test_a_marker_contains_the_rows_of_its_batch() -> None:
     digest = 0xD1CE
-    assert MARKER.written(None, b"s") == MarkerState()
-    assert MARKER.written(MARKER.value(12, digest), b"s") == MarkerState(12, digest)
+    assert MARKER.parse_state(None, b"s") == MarkerState()
+    assert MARKER.parse_state(MARKER.value(12, digest), b"s") == MarkerState(12, digest)
     before = Marker("q", 3, 6).value(5, digest)
-    assert MARKER.written(before, b"s") == MarkerState(batch_before=before)
-    assert MARKER.written(MARKER.value(12, 1, before), b"s") == MarkerState(12, 1, False, before)
+    assert MARKER.parse_state(before, b"s") == MarkerState(batch_before=before)
+    assert MARKER.parse_state(MARKER.value(12, 1, before), b"s") == MarkerState(12, 1, False, before)
     after = Marker("q", 3, 8).value(9, 2, MARKER.value(12, digest))
-    assert MARKER.written(after, b"s") == MarkerState(12, digest, is_final=True)
-    assert MARKER.written(b"7:12", b"s") == MarkerState(12, None), "of a version without digests"
-    assert MARKER.written(b"6:12", b"s") == MarkerState()
+    assert MARKER.parse_state(after, b"s") == MarkerState(12, digest, is_final=True)
+    assert MARKER.parse_state(b"7:12", b"s") == MarkerState(12, None), "of a version without digests"
+    assert MARKER.parse_state(b"6:12", b"s") == MarkerState()
     for later in (b"8:0", b"9:0:%016x:8:1:%016x" % (1, 2)):
         with pytest.raises(CommandError, match="the query 'q' already, so batch 7 is not written"):
-            MARKER.written(later, b"s")
+            MARKER.parse_state(later, b"s")
     for odd in (b"", b"7", b"7:", b"x:1", b"7:-1"):
         with pytest.raises(CommandError, match="not a marker"):
-            MARKER.written(odd, b"s")
+            MARKER.parse_state(odd, b"s")
     for reason in (b"7:12:2 of rows 5 to 9", MARKER.error_value(12, 1, "2 of rows 5 to 9")):
         with pytest.raises(CommandError, match="in part: 2 of rows 5 to 9"):
-            MARKER.written(reason, b"s")
+            MARKER.parse_state(reason, b"s")
 
 
 def test_a_markers_key_is_in_the_slot_of_its_stream() -> None:

@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 
 from headrace.cli.output.misfits import summarize_misfits
 from headrace.errors import UsageError
-from headrace.spark.decode.misfits import collected_misfits, collecting_misfits, report_misfits
+from headrace.spark.decode.misfits import read_misfit_counts, report_misfits, set_misfits_directory
 from headrace.spark.decode.schema import ColumnLayout
 
 TEXTS = MapType(StringType(), StringType())
@@ -20,9 +20,9 @@ def layout(**columns: MapType | LongType) -> ColumnLayout:
 
 
 def test_a_column_called_fields_is_not_the_map(tmp_path: Path) -> None:
-    with collecting_misfits(tmp_path):
+    with set_misfits_directory(tmp_path):
         report_misfits("s", "1", layout(_fields=TEXTS, fields=LongType()), [1, 3], "PERMISSIVE")
-        counts = collected_misfits(tmp_path)
+        counts = read_misfit_counts(tmp_path)
     assert counts == {("s", "_fields"): 1, ("s", "fields"): 3}
     assert summarize_misfits(counts) == "Values that do not fit their column, and are null there: s.fields 3"
 

@@ -30,13 +30,13 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from headrace.columns.nested import NestedConverter
+from headrace.columns.nested_from_json import NestedConverter
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.request import bulk
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
-from headrace.spark.sink.arrow_cells import encodable, field_cells
+from headrace.spark.sink.arrow_cells import field_cells, to_encodable
 
 INTS = ArrayType(LongType())
 POINT = StructType([StructField("x", DoubleType()), StructField("name", StringType())])
@@ -192,7 +192,7 @@ def test_the_source_reads_nested_columns_that_the_sink_wrote() -> None:
 
     column = pa.array([value], to_arrow_type(EVERYTHING, timezone="UTC"))
     assert field_cells("v", column, "epoch_ms") is not None
-    [text] = encodable(column, "epoch_ms").to_pylist()
+    [text] = to_encodable(column, "epoch_ms").to_pylist()
     assert rows([text.encode()], EVERYTHING) == [(value, None)]
 
 

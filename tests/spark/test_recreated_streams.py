@@ -466,7 +466,10 @@ def test_offsets_cut_by_a_limit_are_numbered_and_fingerprinted(driver: Callable[
     query.restart()
     _, further = query.reader, query.reader.latestOffset(end, ReadMaxRows(4))
     found = parse_position(further["s"])
-    assert position_ids({"s": found}) == {"s": "1000008-0"} and (found.number, found.exact) == (8, False)
+    assert position_ids({"s": found}) == {"s": "1000008-0"} and (found.number, found.number_is_exact) == (
+        8,
+        False,
+    )
 
 
 @pytest.mark.parametrize(

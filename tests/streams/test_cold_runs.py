@@ -33,7 +33,7 @@ def ids(stream, first=(0, 0), last=(U64, U64), reverse=False):
     walk = StreamIterator(stream, *first, *last, reverse)
     found = []
     while walk.next():
-        found.append((walk.ms, walk.seq, walk.entry()))
+        found.append((walk.ms, walk.seq, walk.remaining_pieces()))
     return found
 
 
@@ -42,7 +42,11 @@ def test_a_cold_stream_is_read_as_before():
     while cool(cold, cache, 100):
         pass
     cold.check()
-    assert cold.run_count() > 3 and cold.cold.totals.entries == 56 and len(cold.nodes) == cold.run_count() + 1
+    assert (
+        cold.run_count() > 3
+        and cold.cold.totals.entry_count == 56
+        and len(cold.nodes) == cold.run_count() + 1
+    )
     for first in range(0, 62, 3):
         for last in range(first, 62, 5):
             for reverse in (False, True):
@@ -102,7 +106,11 @@ def test_a_run_that_leaves_the_stream_leaves_the_cache():
     trim.trim_by_length(cold, 0, False, 0)
     assert cache.memory.total == 0
     assert (
-        cold.run_count() == cold.cold.totals.entries == cold.cold.totals.weight == cold.cold.totals.nodes == 0
+        cold.run_count()
+        == cold.cold.totals.entry_count
+        == cold.cold.totals.memory_bytes
+        == cold.cold.totals.node_count
+        == 0
     )
     cold.check()
 
@@ -120,7 +128,7 @@ def change(rng, stream, step):
         return stream.delete(ms, 0)
     approximate, limit = rng.random() < 0.5, rng.choice([0, 0, 3, 10])
     policy = rng.choice([KEEPREF, KEEPREF, DELREF, ACKED])
-    log = deletions.begin(stream)
+    log = deletions.new_deletions(stream)
     length = max(stream.length - rng.randint(0, 25), 0)
     if what < 0.85:
         reached = trim.count_reached(stream, False, length, 0, 0, approximate, limit, 0)
@@ -193,7 +201,7 @@ def test_ids_of_dropped_nodes_are_forgotten():
     memory = cold.memory.total
     for ms in (2, 3, 6, 7):
         cold.delete(ms, 0)
-    assert len(run.deleted()) == 64 and cold.memory.total == memory + 64
+    assert len(run.deleted_ids()) == 64 and cold.memory.total == memory + 64
     trim.trim_by_id(cold, 5, 0, False, 0)
-    assert cold.first_node().run is run and len(run.deleted()) == 32 and cold.memory.total == memory + 32
+    assert cold.first_node().run is run and len(run.deleted_ids()) == 32 and cold.memory.total == memory + 32
     cold.check()

@@ -26,7 +26,7 @@ def entries_of(stream, reverse=False):
     iterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
     found = []
     while iterator.next():
-        found.append((iterator.ms, iterator.seq, iterator.entry()))
+        found.append((iterator.ms, iterator.seq, iterator.remaining_pieces()))
     return found
 
 
@@ -207,9 +207,9 @@ def test_a_rewritten_node_takes_as_many_entries_as_if_it_were_not(rewritten):
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, 1 << 20, 12)
     stream.append(13, 0, [b"f", b"v"], 0, 1 << 20, 12)
-    assert stream.nodes.keys == 1
+    assert stream.nodes.key_count == 1
     stream.append(14, 0, [b"f", b"v"], 0, 1 << 20, 12)
-    assert stream.nodes.keys == 2
+    assert stream.nodes.key_count == 2
     stream.check()
 
 
@@ -248,8 +248,8 @@ def test_a_rewritten_node_takes_as_many_bytes_as_if_it_were_not(rewritten):
         assert compaction.rewrite(stream.first_node(), stream.memory) == 7
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, full + 3, 0)  # two bytes raw and one for the end: just too much
-    assert stream.nodes.keys == 2
+    assert stream.nodes.key_count == 2
     stream.delete(12, 0)
     stream.append(13, 0, [b"f", b"v"], 0, full + 4, 0)
-    assert stream.nodes.keys == 1
+    assert stream.nodes.key_count == 1
     stream.check()

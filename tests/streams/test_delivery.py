@@ -160,7 +160,7 @@ def test_a_delivery_after_the_group_was_set_back_takes_the_entry_over(unowned):
     slot = pending.find(2, 0)
     assert (pending.delivery_time_of(slot), pending.delivery_count_of(slot), pending.count) == (2000, 1, 3)
     assert pending.owner_of(slot) is other
-    assert (scene.consumer.pending_count, other.pending_count, pending.unowned) == (2, 1, 0)
+    assert (scene.consumer.pending_count, other.pending_count, pending.unowned_count) == (2, 1, 0)
     scene.stream.check()
 
 

@@ -21,7 +21,7 @@ def backoff_group():
 def due_times(group):
     """Return (due time, ms) of all owned entries, in order."""
     pending, found = group.pending, []
-    slot = pending.from_id(0, 0)
+    slot = pending.first_from(0, 0)
     while slot >= 0:
         if pending.owner_of(slot) is not None:
             found.append((group.redeliveries.due_of(slot), pending.ms_of(slot)))
@@ -54,7 +54,7 @@ def test_due_times_are_exact_after_each_change(seed):
             group.redeliveries.heap()
             stream.check()
             times = due_times(group)
-            assert group.pending.due.timers.first_deadline() == (times[0][0] if times else -1)
+            assert group.pending.due_heap.timers.first_deadline() == (times[0][0] if times else -1)
         if step == 200:
             group.drop_consumer(owners.pop())
     now = 1400
@@ -74,7 +74,7 @@ def test_the_memory_of_due_times_is_accounted_until_the_rule_is_removed():
         group.pending.add(ms, 0, ann, 1000, 1)
     without = stream.memory.total
     group.redeliveries.heap()
-    blocks = group.pending.due.timers.block_bytes()
+    blocks = group.pending.due_heap.timers.block_bytes()
     assert blocks >= 32 * 5000 and stream.memory.total == without + blocks
     group.set_rules(GroupRules(lease_ms=100))
     assert stream.memory.total == without
@@ -84,4 +84,4 @@ def test_a_copy_and_a_frozen_copy_have_no_due_times_at_first():
     _, group = backoff_group()
     group.pending.add(1, 0, group.make_consumer(b"ann", 1), 1000, 1)
     assert group.redeliveries.next_due() == 1110
-    assert group.copy().pending.due is None and group.freeze().pending.due is None
+    assert group.copy().pending.due_heap is None and group.freeze().pending.due_heap is None

@@ -87,11 +87,11 @@ def test_a_node_that_is_the_tail_again_is_counted_while_it_grows():
     stream.delete(9, 0)
     stream.delete(8, 0)
     stream.delete(7, 0)
-    assert stream.tail.ms == 4 and stream.live_counts.nodes == 1
+    assert stream.tail.ms == 4 and stream.live_counts.node_count == 1
     for i in range(10, 14):
         stream.append(i, 0, [b"f", b"v"], 0, 4096, 5)
     everywhere(stream, 15)
-    assert stream.live_counts.nodes == 2
+    assert stream.live_counts.node_count == 2
 
 
 def test_a_copy_counts_by_itself():
@@ -121,8 +121,8 @@ def test_serials_of_dropped_nodes_are_reused():
         stream.append(i, 0, [b"f", b"v"], 0, 4096, 1)
         trim_by_length(stream, 10, False, 0)
     stream.check()
-    assert stream.live_counts.nodes == 9
-    assert stream.live_counts.serials <= 2 * 9 + 64
+    assert stream.live_counts.node_count == 9
+    assert stream.live_counts.last_serial <= 2 * 9 + 64
     assert stream.live_counts.memory_bytes() < 2000
 
 
@@ -133,7 +133,7 @@ def test_unused_serials_anywhere_are_removed():
     for i in order[:900]:
         stream.delete(i, 0)
     stream.check()
-    assert stream.live_counts.serials <= 2 * 100 + 64
+    assert stream.live_counts.last_serial <= 2 * 100 + 64
     left = sorted(order[900:])
     assert [entry_counts.count_up_to(stream, i, 0) for i in left] == list(range(1, 101))
 
@@ -145,7 +145,7 @@ def test_a_tail_of_tombstones_is_dropped_when_the_last_id_was_set_back():
     stream.append(7, 0, [b"f", b"v"], 0, 4096, 2)
     stream.delete(7, 0)
     trim_by_id(stream, 7, 0, False, 0)
-    assert (stream.length, stream.nodes.keys) == (0, 1)
+    assert (stream.length, stream.nodes.key_count) == (0, 1)
     stream.last_ms, stream.last_seq = 2, 0
     stream.append(3, 0, [b"f", b"v"], 0, 4096, 2)
     everywhere(stream, 9)

@@ -45,7 +45,7 @@ def test_a_dropped_consumer_takes_its_pending_entries_along():
     assert group.drop_consumer(alice) == 4
     group.check()
     assert group.consumer(b"alice") is None
-    assert (group.pending.count, group.pending.unowned, bob.pending_count) == (6, 1, 5)
+    assert (group.pending.count, group.pending.unowned_count, bob.pending_count) == (6, 1, 5)
     again = group.make_consumer(b"alice", 9)
     assert (again.number, again.pending_count) == (alice.number, 0)
     assert group.drop_consumer(again) == 0

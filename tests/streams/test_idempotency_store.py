@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from headrace.streams.idempotency import IdempotencyStore, IdempotencySweeper, iid_of
+from headrace.streams.idempotency import IdempotencyStore, IdempotencySweeper, iid_from_content
 from headrace.structures.stream_id import StreamId
 
 
@@ -35,7 +35,7 @@ def iids(store, pid):
     ],
 )
 def test_pairs_have_one_iid_in_any_order(pairs, iid):
-    assert iid_of([b"XADD", b"s", b"*", *pairs], 3).hex() == iid
+    assert iid_from_content([b"XADD", b"s", b"*", *pairs], 3).hex() == iid
 
 
 def test_what_was_recorded_is_found_under_its_producer_only(store):

@@ -49,11 +49,11 @@ def test_tombstones_are_skipped_at_every_edge():
 
 def test_an_entry_is_read_piece_by_piece():
     iterator = StreamIterator(stream_of(3), 20, 2, U64_MAX, U64_MAX, False)
-    assert iterator.next() and (iterator.ms, iterator.seq, iterator.fields) == (20, 2, 2)
+    assert iterator.next() and (iterator.ms, iterator.seq, iterator.field_count) == (20, 2, 2)
     assert iterator.next_piece() and iterator.next_piece()
-    assert iterator.entry() == [b"name", b"entry 2"]
-    assert not iterator.next_piece() and iterator.entry() == []
-    assert iterator.next() and iterator.entry() == [b"n", b"3", b"name", b"entry 3"]
+    assert iterator.remaining_pieces() == [b"name", b"entry 2"]
+    assert not iterator.next_piece() and iterator.remaining_pieces() == []
+    assert iterator.next() and iterator.remaining_pieces() == [b"n", b"3", b"name", b"entry 3"]
 
 
 def test_integers_are_given_as_their_text():
@@ -63,10 +63,10 @@ def test_integers_are_given_as_their_text():
     stream.append(1, 1, words, 0, 4096, 100)
     stream.append(1, 2, [b"1", b"-0"], 0, 4096, 100)
     iterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False)
-    assert iterator.next() and iterator.entry() == words
-    assert iterator.next() and iterator.entry() == [b"1", b"-0"]
+    assert iterator.next() and iterator.remaining_pieces() == words
+    assert iterator.next() and iterator.remaining_pieces() == [b"1", b"-0"]
 
 
 def test_an_iterator_over_nothing_gives_nothing():
     iterator = StreamIterator(Stream(), 0, 0, U64_MAX, U64_MAX, False)
-    assert not iterator.next() and not iterator.next_piece() and iterator.entry() == []
+    assert not iterator.next() and not iterator.next_piece() and iterator.remaining_pieces() == []

@@ -21,7 +21,7 @@ def ordered_group():
 
 
 def add(group, ms, owner, value=b"v", time_ms=1000):
-    group.pending.order.announce(value)
+    group.pending.order.set_next_value(value)
     return group.pending.add(ms, 0, owner, time_ms, 1)
 
 
@@ -37,7 +37,8 @@ def test_the_last_of_two_owners_is_the_holder_again():
     group.pending.assign(slots[2], ann, 1001, 2)
     group.check()
     assert queue.owners is None and queue.holder == ann.number
-    assert not order.may_follow(queue, bob.number, 1050) and order.may_follow(queue, ann.number, 1050)
+    assert not order.may_receive_next(queue, bob.number, 1050)
+    assert order.may_receive_next(queue, ann.number, 1050)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -58,7 +59,7 @@ def test_every_change_keeps_owners_checks_and_memory_exact(seed):
         elif dice.random() < 0.9:
             group.pending.assign(slot, owner, dice.choice([0, now]), dice.randrange(3))
         elif (queue := order.next_queue(now)) is not None:
-            taken = order.take(queue)
+            taken = order.take_delivered(queue)
             for number, one in enumerate(taken):
                 if number % 2:
                     group.pending.assign(one, owners[1], now, 3)
@@ -107,7 +108,7 @@ def filled(rules, count, values):
         group.key_order()
     for ms in range(1, count + 1):
         if rules.ordered_by:
-            group.pending.order.announce(b"key-%020d" % (ms % values))
+            group.pending.order.set_next_value(b"key-%020d" % (ms % values))
         group.pending.add(ms, 0, ann, 1000, 1)
     if rules.backoff_ms:
         group.redeliveries.heap()

@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from headrace.streams.node import open_node, raw_bytes
+from headrace.streams.node import create_node, total_length
 from headrace.streams.node_walk import EntryWalk, reaches
 
 
 def node_of(*entries):
     (ms, seq, first), *rest = entries
-    node = open_node(ms, seq, first, 0, raw_bytes(first, 0))
+    node = create_node(ms, seq, first, 0, total_length(first, 0))
     for ms, seq, words in rest:
-        node.append(ms, seq, words, 0, raw_bytes(words, 0))
+        node.append(ms, seq, words, 0, total_length(words, 0))
     return node
 
 
@@ -47,7 +47,7 @@ def test_pieces_of_every_kind_are_given_as_text():
     words = [b"", b"0", b"a" * 63, b"99", b"b" * 64, b"-5", b"c" * 5000, b"1234567890123"]
     walk = EntryWalk(node_of((1, 0, words), (2, 0, words[::-1])))
     for want in (words, words[::-1]):
-        assert walk.next() and walk.fields == 4
+        assert walk.next() and walk.field_count == 4
         found = []
         while walk.next_piece():
             found.append(walk.piece())
@@ -78,7 +78,7 @@ def test_an_id_is_found_as_by_looking_at_all_entries(seed):
     if not live or rng.random() < 0.5:  # XSETID had set the last ID back before this one
         last = max(live, default=ids[0])
         new = (last[0], last[1] + 1)
-        node.append(*new, [b"a", b"1"], 0, raw_bytes([b"a", b"1"], 0))
+        node.append(*new, [b"a", b"1"], 0, total_length([b"a", b"1"], 0))
         live.add(new)
     for entry in [*ids, *live]:
         for wanted in (entry, (entry[0], entry[1] + 1), (entry[0] + 1, 0), (max(entry[0] - 1, 0), 2**64 - 1)):

@@ -25,7 +25,7 @@ def ids_by(pending, slot, step):
 
 
 def ids(pending):
-    return ids_by(pending, pending.from_id(0, 0), pending.after)
+    return ids_by(pending, pending.first_from(0, 0), pending.after)
 
 
 def order(pending):
@@ -43,13 +43,13 @@ def own_ids(pending, consumer):
 def test_nothing_is_pending_at_first():
     group, pending, alice = group_with(b"alice")
     group.check()
-    assert (pending.count, pending.unowned, alice.pending_count) == (0, 0, 0)
+    assert (pending.count, pending.unowned_count, alice.pending_count) == (0, 0, 0)
     assert {
         pending.oldest(),
         pending.newest(),
         pending.last(),
         pending.find(0, 0),
-        pending.from_id(0, 0),
+        pending.first_from(0, 0),
     } == {-1}
     assert pending.of_consumer_from(alice, 0, 0) == -1
 
@@ -135,7 +135,7 @@ def test_unowned_entries_are_first_in_order_of_release():
     pending.add(9, 0, None, 999, 0)
     group.check()
     assert order(pending) == [3, 1, 5, 9, 6, 4, 2]
-    assert (pending.unowned, alice.pending_count) == (4, 3)
+    assert (pending.unowned_count, alice.pending_count) == (4, 3)
     slot = pending.find(3, 0)
     assert (pending.owner_of(slot), pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (
         None,
@@ -149,12 +149,12 @@ def test_unowned_entries_are_first_in_order_of_release():
     pending.assign(pending.find(9, 0), bob, 0, 1)  # the oldest time there is goes behind the unowned
     group.check()
     assert order(pending) == [1, 5, 3, 9, 6, 4, 2]
-    assert (pending.unowned, bob.pending_count) == (3, 1)
+    assert (pending.unowned_count, bob.pending_count) == (3, 1)
     pending.remove(slot)
     pending.remove(pending.find(5, 0))
     pending.remove(pending.find(1, 0))
     group.check()
-    assert pending.unowned == 0
+    assert pending.unowned_count == 0
     assert order(pending) == [9, 6, 4, 2]
 
 

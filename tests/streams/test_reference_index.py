@@ -48,7 +48,7 @@ def first_unacked_by_search(stream):
         return None
     wanted = [lowest.successor()]
     for group in stream.groups():
-        slot = group.pending.from_id(stream.first_ms, stream.first_seq)
+        slot = group.pending.first_from(stream.first_ms, stream.first_seq)
         while slot >= 0 and not stream.contains(group.pending.ms_of(slot), 0):
             slot = group.pending.after(slot)
         if slot >= 0:
@@ -60,7 +60,7 @@ def assert_agrees(stream, n):
     stream.check()
     for ms in range(1, n + 2):
         held = holders_by_search(stream, ms)
-        assert sorted(group.name for group in references.holders(stream, ms, 0)) == held
+        assert sorted(group.name for group in references.groups_with_pending(stream, ms, 0)) == held
         assert references.is_pending(stream, ms, 0) == bool(held)
         for group in stream.groups():
             assert references.is_pending(stream, ms, 0, group) == bool({*held} - {group.name})
@@ -101,7 +101,7 @@ class History:
 
     def move(self):
         if (group := self.group()) is not None:
-            delivery.move(self.stream, group, self.random.randrange(self.n + 1), 0)
+            delivery.set_position(self.stream, group, self.random.randrange(self.n + 1), 0)
 
     def drop_consumer(self):
         if (group := self.group()) is not None and group.consumers():

@@ -115,7 +115,7 @@ def test_trims_by_length_with_a_policy_are_exact(policy, approximate, maxlen):
     assert trim_by_length(stream, maxlen, approximate, 0, policy) == 8 - maxlen
     stream.check()
     assert ids_of(stream) == list(range(9 - maxlen, 9))
-    assert stream.nodes.keys == len({(ms - 1) // 3 for ms in range(9 - maxlen, 9)})
+    assert stream.nodes.key_count == len({(ms - 1) // 3 for ms in range(9 - maxlen, 9)})
 
 
 @pytest.mark.parametrize("policy", [DELREF, ACKED])
@@ -124,7 +124,7 @@ def test_a_trim_to_nothing_removes_the_largest_id_too(policy):
     stream.append(U64_MAX, U64_MAX, [b"f", b"v"], 0, 4096, 100)
     assert trim_by_length(stream, 0, True, 0, policy) == 2
     stream.check()
-    assert (stream.length, stream.nodes.keys) == (0, 0)
+    assert (stream.length, stream.nodes.key_count) == (0, 0)
 
 
 def test_delref_trims_take_the_references_along():
@@ -134,7 +134,7 @@ def test_delref_trims_take_the_references_along():
     assert trim_by_id(stream, 4, 0, True, 0, DELREF) == 3
     stream.check()
     assert ids_of(stream) == [4, 5, 6]
-    assert (group.pending.count, group.pending.unowned, other.pending.count) == (1, 0, 0)
+    assert (group.pending.count, group.pending.unowned_count, other.pending.count) == (1, 0, 0)
     assert group.pending.find(5, 0) >= 0
 
 

@@ -34,7 +34,12 @@ def numbered(n, entries_max=3):
 def test_an_empty_stream_has_nothing():
     stream = Stream()
     stream.check()
-    assert (stream.length, stream.entries_added, stream.nodes.keys, stream.nodes.nodes) == (0, 0, 0, 1)
+    assert (stream.length, stream.entries_added, stream.nodes.key_count, stream.nodes.node_count) == (
+        0,
+        0,
+        0,
+        1,
+    )
     assert stream.last_id() == stream.first_id() == stream.max_deleted_id() == StreamId(0, 0)
     assert stream.last_entry_id() is stream.first_node() is None
     assert not stream.delete(1, 0) and not stream.contains(0, 0)
@@ -43,7 +48,7 @@ def test_an_empty_stream_has_nothing():
 
 def test_appending_moves_the_counters():
     stream = stream_of([(5, 1), (5, 2), (9, 0), (9, 1)])
-    assert (stream.length, stream.entries_added, stream.nodes.keys) == (4, 4, 2)
+    assert (stream.length, stream.entries_added, stream.nodes.key_count) == (4, 4, 2)
     assert (stream.first_id(), stream.last_id()) == (StreamId(5, 1), StreamId(9, 1))
     assert stream.last_entry_id() == StreamId(9, 1)
 
@@ -55,7 +60,7 @@ def test_the_largest_id_can_be_stored_and_read():
 
 
 def test_a_node_takes_as_many_entries_as_it_may():
-    assert [numbered(9, n).nodes.keys for n in (1, 2, 3, 9, 0)] == [9, 5, 3, 1, 1]
+    assert [numbered(9, n).nodes.key_count for n in (1, 2, 3, 9, 0)] == [9, 5, 3, 1, 1]
 
 
 def test_a_node_takes_entries_up_to_its_bytes():
@@ -64,7 +69,7 @@ def test_a_node_takes_entries_up_to_its_bytes():
         stream.append(1, 0, [b"f", b"a" * 10], 0, 80, 100)
         assert len(stream.tail.pack.to_bytes()) == 38
         stream.append(2, 0, [b"f", b"b" * size], 0, 80, 100)
-        assert stream.nodes.keys == nodes
+        assert stream.nodes.key_count == nodes
 
 
 def test_an_entry_larger_than_a_node_gets_one_of_its_own():
@@ -72,7 +77,7 @@ def test_an_entry_larger_than_a_node_gets_one_of_its_own():
     for i in range(3):
         stream.append(i + 1, 0, [b"f", b"x" * 10000], 0, 4096, 100)
     stream.check()
-    assert stream.nodes.keys == 3
+    assert stream.nodes.key_count == 3
 
 
 def test_an_entry_of_more_than_a_gibibyte_is_refused_and_changes_nothing():
@@ -109,7 +114,7 @@ def test_the_first_id_follows_the_first_live_entry():
     assert stream.delete(7, 0)
     stream.check()
     assert stream.first_id() == StreamId(0, 0)
-    assert (stream.length, stream.nodes.keys, stream.last_id()) == (0, 0, StreamId(7, 0))
+    assert (stream.length, stream.nodes.key_count, stream.last_id()) == (0, 0, StreamId(7, 0))
 
 
 def test_a_node_leaves_with_its_last_live_entry():
@@ -117,13 +122,13 @@ def test_a_node_leaves_with_its_last_live_entry():
     for i in (4, 5, 6):
         stream.delete(i, 0)
         stream.check()
-    assert stream.nodes.keys == 2
+    assert stream.nodes.key_count == 2
     stream.delete(7, 0)  # the tail goes, what was before it takes over
     stream.check()
     assert stream.last_entry_id() == StreamId(3, 0)
     stream.append(8, 0, [b"f", b"v"], 0, 4096, 4)
     stream.check()
-    assert (stream.nodes.keys, ids_of(stream)[-1]) == (1, (8, 0))
+    assert (stream.nodes.key_count, ids_of(stream)[-1]) == (1, (8, 0))
 
 
 def test_the_last_entry_is_found_behind_tombstones():
@@ -137,7 +142,7 @@ def test_tombstones_count_towards_a_full_node():
     stream = numbered(3)
     stream.delete(2, 0)
     stream.append(9, 0, [b"f", b"v"], 0, 4096, 3)
-    assert stream.nodes.keys == 2
+    assert stream.nodes.key_count == 2
 
 
 def test_a_copy_lives_its_own_life():
@@ -161,7 +166,7 @@ def test_an_id_set_back_below_a_dead_tail_finds_a_place_in_order():
     stream = numbered(2)
     stream.delete(2, 0)
     assert trim_by_id(stream, 2, 0, False, 0) == 1
-    assert (stream.length, stream.nodes.keys) == (0, 1)
+    assert (stream.length, stream.nodes.key_count) == (0, 1)
     stream.last_ms = stream.last_seq = 0
     stream.append(0, 7, [b"f", b"v"], 0, 4096, 100)
     stream.check()
@@ -180,7 +185,7 @@ def test_stored_nodes_are_loaded_in_order_only():
     for key, data in [*stored, (StreamId(8, 0).key(), stored[1][1])]:
         with pytest.raises(ValueError, match="node"):
             stream.load_node(key, data)
-    assert stream.nodes.keys == 2
+    assert stream.nodes.key_count == 2
 
 
 def test_a_node_that_was_read_and_dropped_is_not_read_again():

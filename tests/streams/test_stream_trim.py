@@ -69,7 +69,7 @@ def test_trims_pass_over_tombstones_and_leave_max_deleted_alone():
     stream = numbered(9, deleted=(2, 4))
     assert trim_by_length(stream, 5, False, 0) == 2  # 1 and 3, with 2 between them
     stream.check()
-    assert (ids_of(stream), stream.nodes.keys) == ([5, 6, 7, 8, 9], 2)
+    assert (ids_of(stream), stream.nodes.key_count) == ([5, 6, 7, 8, 9], 2)
     assert trim_by_length(stream, 4, False, 0) == 1
     stream.check()
     assert (stream.first_id(), stream.max_deleted_id()) == (StreamId(6, 0), StreamId(4, 0))
@@ -88,16 +88,16 @@ def test_a_trim_by_id_may_leave_a_node_of_tombstones():
     stream = numbered(2, deleted=(2,))
     assert trim_by_id(stream, 2, 0, False, 0) == 1
     stream.check()
-    assert (stream.length, stream.nodes.keys) == (0, 1)
+    assert (stream.length, stream.nodes.key_count) == (0, 1)
     assert stream.last_entry_id() is None and ids_of(stream) == []
     assert trim_by_length(stream, 0, False, 0) == 0
-    assert stream.nodes.keys == 1
+    assert stream.nodes.key_count == 1
     stream.append(3, 0, [b"f", b"v"], 0, 4096, 100)
     stream.check()
-    assert (stream.nodes.keys, ids_of(stream)) == (1, [3])
+    assert (stream.nodes.key_count, ids_of(stream)) == (1, [3])
     assert trim_by_id(stream, 9, 0, False, 0) == 1
     stream.check()
-    assert stream.nodes.keys == 0
+    assert stream.nodes.key_count == 0
 
 
 def test_nothing_to_trim_changes_nothing():

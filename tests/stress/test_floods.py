@@ -9,7 +9,7 @@ import time
 import pytest
 
 from headrace.errors import CommandError
-from headrace.limits import BACKLOG_BYTES_MAX, UNSENT_BYTES_MAX
+from headrace.limits import UNSENT_BYTES_MAX, UNSENT_BYTES_OF_ALL_MAX
 from stress.real_server import LONG, RealServer
 from support.speaking import Client, encoded
 from support.waiting import wait_until
@@ -110,7 +110,7 @@ def test_who_reads_a_byte_at_a_time_or_never_is_given_no_more(launch):
         assert admin.ask("XLEN long") == 300
         time.sleep(DRIP_S)
     most = (
-        BACKLOG_BYTES_MAX + len(readers) * (UNSENT_BYTES_MAX + 400 * len(ENTRY))
+        UNSENT_BYTES_OF_ALL_MAX + len(readers) * (UNSENT_BYTES_MAX + 400 * len(ENTRY))
     ) * 2  # a buffer is up to twice what is in it
     assert server.rss() - before < most
     assert count(admin, "connected_clients") == len(readers) + 1

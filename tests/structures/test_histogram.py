@@ -14,7 +14,7 @@ def filled(durations):
 
 def test_nothing_is_counted_at_first():
     empty = Histogram()
-    assert (empty.total(), empty.percentile(50), empty.octaves()) == (0, 0, [])
+    assert (empty.total(), empty.percentile(50), empty.cumulative_buckets()) == (0, 0, [])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -42,7 +42,7 @@ def test_what_takes_for_ever_counts_as_long():
 def test_octaves_count_what_took_no_longer_and_leave_out_what_adds_nothing(seed):
     dice = random.Random(seed)
     durations = [int(2 ** dice.uniform(0, 32)) for _ in range(200)]
-    shown = filled(durations).octaves()
+    shown = filled(durations).cumulative_buckets()
     for k in range(24):
         end = 1024 << k
         limit = end + (end >> 7)  # as far as its counter goes

@@ -29,7 +29,7 @@ def tree_of(*keys):
 def test_an_empty_tree_is_one_node_without_keys():
     tree = Rax()
     tree.check()
-    assert (tree.keys, tree.nodes, len(tree)) == (0, 1, 0)
+    assert (tree.key_count, tree.node_count, len(tree)) == (0, 1, 0)
     assert tree.find(b"") is None
     assert not tree.contains(b"")
     assert not tree.remove(b"")
@@ -41,7 +41,7 @@ def test_insert_returns_whether_the_key_is_new():
     assert tree.insert(b"orders", 1)
     assert not tree.insert(b"orders", 2)
     assert tree.find(b"orders") == 2
-    assert tree.keys == 1
+    assert tree.key_count == 1
 
 
 def test_none_is_a_value_like_any_other():
@@ -73,15 +73,15 @@ def test_a_prefix_or_an_extension_of_a_key_is_not_that_key():
 
 def test_the_empty_key_stands_at_the_root():
     tree = tree_of(b"")
-    assert (tree.nodes, tree.draw()) == (1, "[]")
+    assert (tree.node_count, tree.draw()) == (1, "[]")
     tree.insert(b"ab", 1)
-    assert (tree.nodes, tree.draw()) == (2, '["ab"] -> []')
+    assert (tree.node_count, tree.draw()) == (2, '["ab"] -> []')
     assert tree.remove(b"")
     tree.check()
     assert tree.draw() == '("ab") -> []'
     assert tree.remove(b"ab")
     tree.check()
-    assert (tree.nodes, tree.draw()) == (1, "()")
+    assert (tree.node_count, tree.draw()) == (1, "()")
 
 
 def test_the_root_stays_a_key_when_all_below_it_go():
@@ -123,7 +123,7 @@ def test_nodes_are_counted_as_redis_counted_them():
         key = id_key(ms, seq)
         assert tree.insert(key, None) if action == "insert" else tree.remove(key)
         tree.check()
-        assert tree.nodes == nodes
+        assert tree.node_count == nodes
 
 
 def test_ids_are_drawn_in_hex():
@@ -181,13 +181,13 @@ def test_every_byte_can_be_an_edge():
     keys = [bytes([byte]) for byte in range(256)]
     random.Random(7).shuffle(keys)
     tree = tree_of(*keys)
-    assert (tree.keys, tree.nodes) == (256, 257)
+    assert (tree.key_count, tree.node_count) == (256, 257)
     for key in keys:
         assert tree.find(key) == key
     for key in keys:
         assert tree.remove(key)
         tree.check()
-    assert tree.nodes == 1
+    assert tree.node_count == 1
 
 
 def test_the_shape_follows_from_the_keys_whatever_their_history():
@@ -203,7 +203,7 @@ def test_the_shape_follows_from_the_keys_whatever_their_history():
         assert grown_and_shrunk.remove(key)
         grown_and_shrunk.check()
     assert grown_and_shrunk.draw() == once.draw()
-    assert grown_and_shrunk.nodes == once.nodes
+    assert grown_and_shrunk.node_count == once.node_count
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -221,7 +221,7 @@ def test_taking_a_prefix_removes_its_keys_and_restores_the_shape(seed):
         assert sorted(taken.take_prefix(prefix)) == found
         taken.check()
         assert taken.draw() == once.draw()
-        assert taken.nodes == once.nodes
+        assert taken.node_count == once.node_count
         assert taken.take_prefix(prefix) == []
 
 
@@ -275,7 +275,7 @@ def test_a_tree_of_many_levels_needs_no_deep_stack():
         for n in range(depth, 0, -1):
             tree.insert(b"a" * n, n)
         tree.check()
-        assert tree.nodes == depth + 1
+        assert tree.node_count == depth + 1
         assert tree.draw().count("[") == depth
         for n in range(depth, 0, -2):
             assert tree.remove(b"a" * n)
@@ -309,12 +309,12 @@ def test_a_million_ids_go_in_and_out():
     try:
         for i in range(count):
             tree.insert(id_key(1_700_000_000_000 + i // 3, i % 3), i)
-        assert tree.keys == count
+        assert tree.key_count == count
         tree.check()
         assert tree.find(id_key(1_700_000_000_000 + 33, 2)) == 101
         for i in range(count):
             assert tree.remove(id_key(1_700_000_000_000 + i // 3, i % 3))
-        assert (tree.keys, tree.nodes) == (0, 1)
+        assert (tree.key_count, tree.node_count) == (0, 1)
     finally:
         gc.enable()
 
@@ -351,7 +351,7 @@ def test_a_running_redis_counts_the_same_nodes(real_redis, seed):
             pipe.xadd(name, {"f": "v"}, id=f"{ms}-{seq}")
             assert tree.insert(id_key(ms, seq), None)
         pipe.xinfo_stream(name)
-        wanted.append((tree.keys, tree.nodes))
+        wanted.append((tree.key_count, tree.node_count))
     counted = [(info["radix-tree-keys"], info["radix-tree-nodes"]) for info in pipe.execute()[1::2]]
     assert counted == wanted
     tree.check()

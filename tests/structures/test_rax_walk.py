@@ -119,7 +119,7 @@ def test_the_key_a_cursor_stands_on_may_be_removed():
         tree.check()
         stands = cursor.next()
     assert seen == WORDS
-    assert tree.keys == 0
+    assert tree.key_count == 0
 
 
 def test_all_keys_may_be_removed_under_a_cursor():

@@ -24,7 +24,7 @@ class History:
         self.now = START_MS
         self.latest = START_MS  # the clock is set back now and then
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.sessions = [self.engine.session() for _ in range(4)]
         self.generator.known = [b"1-1", b"1-2"]
         self.say(0, "CONFIG SET stream-node-max-entries 4")
@@ -79,7 +79,7 @@ class Follower:
     def __init__(self, now_ms: int) -> None:
         self.engine = Engine()
         self.engine.keyspace.keep_expired = True
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.session = self.engine.session()
         self.session.replayed = True
         self.database = 0

@@ -2,7 +2,7 @@
 
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.cold_storage import RunStore
-from headrace.streams import cooling
+from headrace.streams import cold_selection
 from headrace.streams.cold_run import ColdRun, RunCache
 
 
@@ -53,9 +53,9 @@ class RunsInMemory(RunStore):
 
 def cool(stream, cache, size):
     """Move the oldest nodes, about size bytes, out of memory; return how many."""
-    nodes = cooling.oldest_in_memory(stream, size)
+    nodes = cold_selection.oldest_in_memory(stream, size)
     if nodes:
-        place = cache.source.add(cooling.contents(nodes))
+        place = cache.source.add(cold_selection.contents(nodes))
         stream.make_cold(nodes, ColdRun(place, cache, len(nodes)))
     return len(nodes)
 

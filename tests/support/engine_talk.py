@@ -17,7 +17,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.engine = Engine()
-        self.engine.record_effects(True)
+        self.engine.set_effect_recording(True)
         self.now = 1000
         self.clients: dict[str, Session] = {}
 

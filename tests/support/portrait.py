@@ -44,8 +44,8 @@ def rules_of(value: object) -> dict[str, Any]:
     """The rules of a stream and its groups."""
     if not isinstance(value, Stream):
         return {}
-    found = {group.name: group.rules.given() for group in value.groups() if group.rules is not None}
-    return {"rules": value.rules and value.rules.given(), "group rules": found}
+    found = {group.name: group.rules.explicit_values() for group in value.groups() if group.rules is not None}
+    return {"rules": value.rules and value.rules.explicit_values(), "group rules": found}
 
 
 def portrait_of(
@@ -76,7 +76,7 @@ def entries(stream: Stream) -> list[tuple[tuple[int, int], list[bytes]]]:
     found = []
     walk = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX)
     while walk.next():
-        found.append(((walk.ms, walk.seq), walk.entry()))
+        found.append(((walk.ms, walk.seq), walk.remaining_pieces()))
     return found
 
 
@@ -97,7 +97,8 @@ def group_portrait(group: Group, times: bool, ties: bool) -> dict[str, Any]:
         )
         slot = pending.newer(slot)
     if not ties:  # what was given back keeps its order: that one is not by time
-        line[pending.unowned :] = sorted(line[pending.unowned :], key=lambda one: (one[2], one[0]))
+        owned = line[pending.unowned_count :]
+        line[pending.unowned_count :] = sorted(owned, key=lambda one: (one[2], one[0]))
     return {
         "last": (group.last_ms, group.last_seq),
         "read": group.entries_read,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 
 SECONDS_MAX = 30.0  # only a test that fails waits so long for an answer

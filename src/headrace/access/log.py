@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 GROUPED_MS = 60_000  # a repeated denial after a longer time is a new entry
 NAME_BYTES_MAX = 1024  # of what was denied, and of a user's name, in an entry
-MERGE_WINDOW = 10  # newest entries that are compared with a new denial
+MERGE_CANDIDATES_MAX = 10  # newest entries that are compared with a new denial
 
 # Reasons.
 AUTH, COMMAND, KEY, CHANNEL, CERTIFICATE = b"auth", b"command", b"key", b"channel", b"tls-cert"
 # The counters of INFO.
-COUNTED = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel", CERTIFICATE: "tls_cert"}
+COUNTER_NAMES = {AUTH: "auth", COMMAND: "cmd", KEY: "key", CHANNEL: "channel", CERTIFICATE: "tls_cert"}
 # Contexts.
 TOP_LEVEL, MULTI, LUA = b"toplevel", b"multi", b"lua"
 
@@ -38,15 +38,15 @@ class AccessLog:
         self.max_entries = max_entries
         self.entries: list[Denial] = []
         self.next_number = 0
-        self.reset()
+        self.reset_counters()
 
     def add(
         self, reason: bytes, context: bytes, what: bytes, user: bytes, client: bytes, now_ms: int
     ) -> None:
         """Log a denial. Long names are cut, so that denied clients cannot fill the memory."""
-        self.denied[COUNTED[reason]] += 1
+        self.denied_counts[COUNTER_NAMES[reason]] += 1
         what, user = what[:NAME_BYTES_MAX], user[:NAME_BYTES_MAX]
-        for at, entry in enumerate(self.entries[:MERGE_WINDOW]):
+        for at, entry in enumerate(self.entries[:MERGE_CANDIDATES_MAX]):
             same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
             if same and now_ms - entry.updated_ms <= GROUPED_MS:
                 entry.count += 1
@@ -63,9 +63,9 @@ class AccessLog:
         self.max_entries = max_entries
         del self.entries[max_entries:]
 
-    def reset(self) -> None:
+    def reset_counters(self) -> None:
         """Set all counters to zero; the entries stay."""
-        self.denied = dict.fromkeys(COUNTED.values(), 0)
+        self.denied_counts = dict.fromkeys(COUNTER_NAMES.values(), 0)
 
     def clear(self) -> None:
         """Delete all entries."""

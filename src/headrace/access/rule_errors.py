@@ -38,12 +38,12 @@ class RejectedRule(HeadraceError):
         self.reason = reason
 
 
-class OpenParenthesis(HeadraceError):
+class UnclosedParenthesis(HeadraceError):
     """A selector's parenthesis is not closed; `at` is the word with which it begins."""
 
     def __init__(self, at: bytes) -> None:
         super().__init__(f"Unmatched parenthesis in acl selector starting at '{to_text(at)}'.")
-        self.at = at
+        self.selector_start = at
 
 
 class InvalidUserFile(HeadraceError):

@@ -47,19 +47,19 @@ class AccessRequest:
     name: bytes  # the command's full name, lower case
     argv: list[bytes]
     always_allowed: cython.bint  # allowed before authentication, and so for every user
-    keys: Public[list[int]]  # positions
+    key_positions: Public[list[int]]  # positions
     uses: Public[list[int]]  # READ, WRITE, BOTH or 0 for each key
-    channels: Public[list[int]]  # positions
-    literal: Public[cython.bint]  # the channels are patterns: they must equal a rule's pattern
+    channel_positions: Public[list[int]]  # positions
+    channels_are_patterns: Public[cython.bint]  # the channels are patterns: they must equal a rule's pattern
 
     def __init__(self, name: bytes, argv: list[bytes], always_allowed: cython.bint = False) -> None:
         self.name = name
         self.argv = argv
         self.always_allowed = always_allowed
-        self.keys = []
+        self.key_positions = []
         self.uses = []
-        self.channels = []
-        self.literal = False
+        self.channel_positions = []
+        self.channels_are_patterns = False
 
 
 @cython.cfunc
@@ -85,9 +85,9 @@ class Selector:
     first_words: dict[bytes, dict[bytes, None]]  # first arguments allowed of denied commands
     from_all: cython.bint  # the command rules begin with +@all, else with -@all
     rules: dict[bytes, bytes]  # the command rules after that, in order: name to sign
-    parts: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by the part before it
+    rules_by_command: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by the part before it
     globs: list[Glob]
-    places: dict[bytes, int]  # index of each pattern in globs
+    glob_indexes: dict[bytes, int]  # index of each pattern in globs
     uses: list[int]  # what each glob allows: READ, WRITE or BOTH
     channels: dict[bytes, Glob]
 
@@ -95,7 +95,7 @@ class Selector:
         self.all_keys = False
         self.all_channels = False
         self.globs = []
-        self.places = {}
+        self.glob_indexes = {}
         self.uses = []
         self.channels = {}
         self._reset_commands(False, set())
@@ -107,7 +107,7 @@ class Selector:
         self.allowed = allowed
         self.first_words = {}
         self.rules = {}
-        self.parts = {}
+        self.rules_by_command = {}
 
     def copy(self) -> Selector:
         """Return an independent copy."""
@@ -116,10 +116,10 @@ class Selector:
         made.all_commands = self.all_commands
         made.first_words = {name: dict(words) for name, words in self.first_words.items()}
         made.rules = dict(self.rules)
-        made.parts = {name: dict(parts) for name, parts in self.parts.items()}
+        made.rules_by_command = {name: dict(parts) for name, parts in self.rules_by_command.items()}
         made.all_keys = self.all_keys
         made.globs = list(self.globs)
-        made.places = dict(self.places)
+        made.glob_indexes = dict(self.glob_indexes)
         made.uses = list(self.uses)
         made.all_channels = self.all_channels
         made.channels = dict(self.channels)
@@ -153,7 +153,7 @@ class Selector:
 
     def _empty_keys(self, all_keys: bool) -> None:
         """Remove all key patterns; then allow all keys, or none."""
-        self.all_keys, self.globs, self.places, self.uses = all_keys, [], {}, []
+        self.all_keys, self.globs, self.glob_indexes, self.uses = all_keys, [], {}, []
 
     def _add_key(self, rule: bytes) -> None:
         """Add a key pattern: ~glob, or % with letters before the ~."""
@@ -169,10 +169,10 @@ class Selector:
         if not use:  # without a ~ the glob is empty
             raise InvalidRule(SYNTAX)
         prepared = compile_pattern(glob)
-        if glob in self.places:
-            self.uses[self.places[glob]] |= use
+        if glob in self.glob_indexes:
+            self.uses[self.glob_indexes[glob]] |= use
         else:
-            self.places[glob] = len(self.globs)
+            self.glob_indexes[glob] = len(self.globs)
             self.globs.append(prepared)
             self.uses.append(use)
 
@@ -218,13 +218,13 @@ class Selector:
 
     def _record_rule(self, name: bytes, on: bool) -> None:
         """Store the rule and remove those it overrides: the same one, or for parts of its command."""
-        for part in self.parts.pop(name, ()):
+        for part in self.rules_by_command.pop(name, ()):
             self.rules.pop(part, None)
         self.rules.pop(name, None)
         self.rules[name] = b"+" if on else b"-"
         command, bar, _ = name.partition(b"|")
         if bar:
-            self.parts.setdefault(command, {})[name] = None
+            self.rules_by_command.setdefault(command, {})[name] = None
 
     # Text.
 
@@ -232,7 +232,7 @@ class Selector:
         """Return the rules for keys as text; empty if no key is allowed."""
         if self.all_keys:
             return b"~*"
-        return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.places, strict=True))
+        return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.glob_indexes, strict=True))
 
     def channels_text(self) -> bytes:
         """Return the rules for channels as text; empty if no channel is allowed."""
@@ -259,15 +259,17 @@ class Selector:
         i: cython.Py_ssize_t
         use: cython.int
         if not self.all_keys:
-            for i in range(len(request.keys)):
+            for i in range(len(request.key_positions)):
                 use = request.uses[i]
-                if not self.allows_key(request.argv[request.keys[i]], use):
-                    place: cython.longlong = request.keys[i]
+                if not self.allows_key(request.argv[request.key_positions[i]], use):
+                    place: cython.longlong = request.key_positions[i]
                     return KEY | place
         if not self.all_channels:
-            for i in range(len(request.channels)):
-                if not self.allows_channel(request.argv[request.channels[i]], request.literal):
-                    place = request.channels[i]
+            for i in range(len(request.channel_positions)):
+                if not self.allows_channel(
+                    request.argv[request.channel_positions[i]], request.channels_are_patterns
+                ):
+                    place = request.channel_positions[i]
                     return CHANNEL | place
         return 0
 

@@ -16,7 +16,7 @@ from headrace.access.rule_errors import (
     NOT_A_DIGEST,
     TOO_MANY_SELECTORS,
     InvalidRule,
-    OpenParenthesis,
+    UnclosedParenthesis,
 )
 from headrace.access.selector import AccessRequest, Selector
 
@@ -158,7 +158,7 @@ def read_selector(rule: bytes, catalogue: CommandCatalogue) -> Selector:
 
 
 def join_selector_rules(words: list[bytes]) -> list[bytes]:
-    """Join the words of each selector into one rule. Raises OpenParenthesis if one is not closed."""
+    """Join the words of each selector into one rule. Raises UnclosedParenthesis if one is not closed."""
     rules: list[bytes] = []
     begun: list[bytes] = []
     for word in words:
@@ -172,5 +172,5 @@ def join_selector_rules(words: list[bytes]) -> list[bytes]:
         else:
             rules.append(word)
     if begun:
-        raise OpenParenthesis(begun[0])
+        raise UnclosedParenthesis(begun[0])
     return rules

@@ -10,8 +10,8 @@ from headrace.access.rule_errors import (
     SYNTAX,
     InvalidRule,
     InvalidUserFile,
-    OpenParenthesis,
     RejectedRule,
+    UnclosedParenthesis,
     has_blanks,
 )
 from headrace.access.user import User, join_selector_rules
@@ -60,7 +60,10 @@ class Users:
         return user if user.accepts_password(password) else None
 
     def change(self, name: bytes, words: list[bytes]) -> User:
-        """Apply all rules to the user, created if needed, or none. Raises RejectedRule or OpenParenthesis."""
+        """Apply all rules to the user, created if needed, or none.
+
+        Raises RejectedRule or UnclosedParenthesis.
+        """
         user = self.by_name.get(name)
         changed = self._with_rules(User(name) if user is None else user.copy(), join_selector_rules(words))
         if user is None:
@@ -105,7 +108,7 @@ class Users:
             except RejectedRule as error:
                 rule = error.rule[:1] if error.rule[:1] in b"<>#!" else error.rule  # no passwords
                 wrong.append(f"{where}: Error in applying operation '{to_text(rule)}': {error.reason}")
-            except (InvalidRule, OpenParenthesis) as error:
+            except (InvalidRule, UnclosedParenthesis) as error:
                 wrong.append(f"{where}: {error}")
         if wrong:
             raise InvalidUserFile(". ".join(wrong))
@@ -122,7 +125,7 @@ class Users:
         return self._with_rules(User(words[0]), join_selector_rules(words[1:]))
 
 
-def read_file(path: str, text: bytes) -> list[tuple[str, list[bytes]]]:
+def parse_user_file(path: str, text: bytes) -> list[tuple[str, list[bytes]]]:
     """Parse the text of a user file, for load(). Raises InvalidUserFile, with the path, for a wrong line."""
     lines: list[tuple[str, list[bytes]]] = []
     for number, line in enumerate(text.split(b"\n"), 1):

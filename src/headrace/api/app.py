@@ -83,7 +83,7 @@ class Declaration:
     stream: str | bytes
     group: str | bytes
     codec: Any
-    batches: BatchSettings | None
+    batch_settings: BatchSettings | None
     consumer_settings: dict[str, Any]
     group_settings: dict[str, Any]
 
@@ -97,7 +97,7 @@ class Declaration:
         group = db.stream(self.stream, self.codec).group(self.group, **self.group_settings)
         settings = dict(self.consumer_settings)
         consumer = group.consumer(settings.pop("consumer", None), block=block, **settings)
-        return Handler(self.function, consumer, self.batches)
+        return Handler(self.function, consumer, self.batch_settings)
 
 
 class App:

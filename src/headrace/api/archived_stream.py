@@ -64,14 +64,14 @@ class ArchivedStream:
         return [file for file in self.archive.files if file.stream == self.stream]
 
     @property
-    def through(self) -> str:
+    def archived_through(self) -> str:
         """The ID up to which the stream is archived; 0-0 if it is not."""
         return self.archive.archived_through.get(self.stream, START)
 
     @property
     def live_start(self) -> bytes:
         """The argument of XRANGE where reading the stream starts: `-`, or `(` and the last archived ID."""
-        return b"-" if self.through == START else b"(" + self.through.encode()
+        return b"-" if self.archived_through == START else b"(" + self.archived_through.encode()
 
     def columns(self) -> list[pa.Field]:
         """Return the typed columns of fields; none if all fields are one map, or the stream has no files."""
@@ -112,8 +112,8 @@ class ArchivedStream:
         """Raise HeadraceError if the stream was trimmed since its end was looked up."""
         if self.anchor is not None and not has_entry(self.backend, self.stream, self.anchor):
             raise HeadraceError(
-                f"the stream {self.stream!r} was trimmed after the end of its archive, {self.through}, while "
-                "it was read; run the query again"
+                f"the stream {self.stream!r} was trimmed after the end of its archive, "
+                f"{self.archived_through}, while it was read; run the query again"
             )
 
 
@@ -130,7 +130,7 @@ def open_archive(
     return location, read_archive(location)
 
 
-def archived_stream(
+def find_archived_stream(
     backend: Backend, location: ArchiveLocation, archive: Archive, stream: str
 ) -> ArchivedStream:
     """Return the archived part of a stream, with the anchor that detects a later trim.
@@ -140,15 +140,15 @@ def archived_stream(
     """
     for _ in range(ATTEMPTS_MAX):
         found = ArchivedStream(backend, stream, archive)
-        if found.through == START or not has_stream(backend, stream):
+        if found.archived_through == START or not has_stream(backend, stream):
             return found
         check_same_stream(found)
-        through = found.through.encode()
+        through = found.archived_through.encode()
         if has_entry(backend, stream, through):
             return ArchivedStream(backend, stream, archive, through)
         first = backend.request(b"XRANGE", encode_name(stream), b"(" + through, b"+", b"COUNT", b"1")
         archive = read_archive(location)
-        if archive.archived_through.get(stream, START) == found.through:
+        if archive.archived_through.get(stream, START) == found.archived_through:
             # The entry was deleted, or trimmed although nothing after it was archived.
             return ArchivedStream(backend, stream, archive, first[0][0] if first else None)
     raise HeadraceError(
@@ -159,23 +159,23 @@ def archived_stream(
 
 def check_same_stream(found: ArchivedStream) -> None:
     """Raise HeadraceError if the stream was recreated: its entries do not continue the archive."""
-    position = found.archive.positions.get(found.stream) or Position(found.through)
+    position = found.archive.positions.get(found.stream) or Position(found.archived_through)
     key = encode_name(found.stream)
     entries = found.backend.request(b"XRANGE", key, position.id.encode(), position.id.encode())
     named = pairs_from_reply(found.backend.request(b"XINFO", b"STREAM", key))
     for name in ("first-entry", "last-entry"):
         if named[name]:
-            named[name] = (named[name][0], pairs(named[name][1]))
-    fingerprint = entry_fingerprint(pairs(entries[0][1])) if entries else None
+            named[name] = (named[name][0], fields_as_dict(named[name][1]))
+    fingerprint = entry_fingerprint(fields_as_dict(entries[0][1])) if entries else None
     mismatch = identity_mismatch(position, StreamObservation(parse_stream_state(named), fingerprint))
     if mismatch is not None:
         raise HeadraceError(
             f"the stream {found.stream!r} was deleted and recreated, or a failover took entries back: it is "
-            f"archived up to {found.through}, and {mismatch}. Query the stream without archive="
+            f"archived up to {found.archived_through}, and {mismatch}. Query the stream without archive="
         )
 
 
-def pairs(words: list[Any]) -> dict[bytes, Any]:
+def fields_as_dict(words: list[Any]) -> dict[bytes, Any]:
     """Return the fields and values of an entry as a dict."""
     return dict(zip(words[::2], words[1::2], strict=True))
 

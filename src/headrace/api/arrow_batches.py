@@ -19,8 +19,8 @@ import pyarrow as pa
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import decode_name
 from headrace.api.stream_id import StreamID, id_from_reply
-from headrace.arrow.malformed import MAKE_NULLABLE, READ_WITHOUT, MalformedEntry
-from headrace.columns.encoded import BatchAssembler, EncodedColumns, encode_entries
+from headrace.arrow.malformed import SPARK_ID_PART_ADVICE, SPARK_NULLABLE_ADVICE, MalformedEntry
+from headrace.columns.batch_assembler import BatchAssembler, EncodedColumns, encode_entries
 from headrace.columns.layout import DEFAULT_SCHEMA, ArrowLayout
 from headrace.errors import AccessDenied, CodecError, CommandError, NotSupported, UnexpectedReply
 from headrace.plurals import plural
@@ -35,7 +35,7 @@ MALFORMED = "MALFORMED "
 ADVICE = "Make the column nullable, or read it as a string."
 ADVICE_ON_IDS = "Read such a stream with the column _id and without that part of the ID."
 
-Assembled = tuple[pa.RecordBatch, list[int]]
+BatchWithMisfits = tuple[pa.RecordBatch, list[int]]
 
 
 class ArrowBatches:
@@ -82,14 +82,18 @@ class ArrowBatches:
         counts: dict[str, int] = {}
         self.misfits = counts
         try:
-            for batch, misfits in self._assembled():
+            for batch, misfits in self._batches_with_misfits():
                 for position, count in enumerate(misfits):
                     if count:
                         name = self._layout.decoded_fields[position].name
                         counts[name] = counts.get(name, 0) + count
                 yield batch
         except MalformedEntry as malformed:
-            text = str(malformed).replace(MAKE_NULLABLE, ADVICE).replace(READ_WITHOUT, ADVICE_ON_IDS)
+            text = (
+                str(malformed)
+                .replace(SPARK_NULLABLE_ADVICE, ADVICE)
+                .replace(SPARK_ID_PART_ADVICE, ADVICE_ON_IDS)
+            )
             raise CodecError(text) from None
         finally:
             for name, count in counts.items():
@@ -114,20 +118,22 @@ class ArrowBatches:
             table = table.replace_schema_metadata(metadata)
         return table
 
-    def _assembled(self) -> Iterator[Assembled]:
+    def _batches_with_misfits(self) -> Iterator[BatchWithMisfits]:
         if self._end is None or self._count == 0:
             return
-        position = Position(self._start, self._end, self._count)
+        position = ReadCursor(self._start, self._end, self._count)
         assembler = BatchAssembler(self._layout, self._key, self._backend.is_remote)
         if self._layout.server_can_encode:
             try:
-                yield from self._encoded(position, assembler)
+                yield from self._server_encoded_batches(position, assembler)
                 return
             except (NotSupported, AccessDenied):  # another server, or a user that may only send XRANGE
                 pass
-        yield from self._pages(position, assembler)
+        yield from self._locally_encoded_batches(position, assembler)
 
-    def _encoded(self, position: Position, assembler: BatchAssembler) -> Iterator[Assembled]:
+    def _server_encoded_batches(
+        self, position: ReadCursor, assembler: BatchAssembler
+    ) -> Iterator[BatchWithMisfits]:
         """Yield batches that the engine or server encodes, and request the next one of a server ahead."""
 
         def request(at: bytes, count: int) -> list[Any]:
@@ -144,7 +150,9 @@ class ArrowBatches:
             return reply
 
         with ReadAhead(self._backend.is_remote) as ahead:
-            following: Callable[[], list[Any]] | None = ahead.start(request, position.at, position.limit())
+            following: Callable[[], list[Any]] | None = ahead.start(
+                request, position.at, position.request_count()
+            )
             while following is not None:
                 last, _, more, _, rows, *misfits, message = following()
                 found = assembler.assemble_converted(
@@ -154,18 +162,22 @@ class ArrowBatches:
                     position.advance(last, rows)
                 following = None
                 if found is None or (more and rows and position.has_more()):
-                    following = ahead.start(request, position.at, position.limit())
+                    following = ahead.start(request, position.at, position.request_count())
                 if found is not None and rows:
                     yield found
 
-    def _pages(self, position: Position, assembler: BatchAssembler) -> Iterator[Assembled]:
+    def _locally_encoded_batches(
+        self, position: ReadCursor, assembler: BatchAssembler
+    ) -> Iterator[BatchWithMisfits]:
         """Yield batches of pages that are encoded here."""
         page = FIRST_PAGE
         while position.has_more():
-            count = min(page, position.limit())
+            count = min(page, position.request_count())
             words = (b"XRANGE", self._key, position.at, position.end, b"COUNT", b"%d" % count)
             reply = self._backend.request(*words)
-            for encoded in encode_entries(numbered(reply), self._layout, decode_name(self._key)):
+            for encoded in encode_entries(
+                entries_with_numeric_ids(reply), self._layout, decode_name(self._key)
+            ):
                 yield assembler.assemble(encoded)
             if len(reply) < count:
                 return
@@ -173,7 +185,7 @@ class ArrowBatches:
             page = min(4 * page, LARGEST_PAGE)
 
 
-class Position:
+class ReadCursor:
     """Progress of a read: the next start argument, the end ID, how many entries are left (None: no limit)."""
 
     def __init__(self, at: bytes, end: bytes, left: int | None) -> None:
@@ -181,7 +193,7 @@ class Position:
         self.end = end
         self._left = left
 
-    def limit(self) -> int:
+    def request_count(self) -> int:
         """Return the COUNT of the next request."""
         return BATCH_ROWS if self._left is None else min(BATCH_ROWS, self._left)
 
@@ -220,7 +232,7 @@ class ReadAhead:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def numbered(reply: list[Any]) -> list[tuple[int, int, list[bytes]]]:
+def entries_with_numeric_ids(reply: list[Any]) -> list[tuple[int, int, list[bytes]]]:
     """Return the entries of a reply of XRANGE, their IDs as numbers.
 
     Raises:

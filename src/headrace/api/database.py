@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from headrace.api.backend import Backend
-from headrace.api.codecs.arguments import encode_name, replica_wait
+from headrace.api.codecs.arguments import checked_replica_wait, encode_name
 from headrace.api.codecs.codec import Codec, RawFields
 from headrace.api.local.backup import write_backup
 from headrace.api.local.clock import Clock, SystemClock
@@ -274,16 +274,16 @@ class Database:
         storage = local_engine.storage
         if storage is None:
             return DatabaseInfo(None, None, keys, 0, 0, "")
-        log, cold, uploader = storage.log, local_engine.engine.cold, storage.object_uploader
+        log, cold, uploader = storage.log, local_engine.engine.cold_storage, storage.object_uploader
         return DatabaseInfo(
             self.path,
-            storage.policy,
+            storage.fsync_policy,
             keys,
             log.size,
             log.written - log.synced,
             log.reported_failure,
-            0 if cold is None else cold.cache.totals.entries,
-            0 if cold is None else cold.cache.totals.weight,
+            0 if cold is None else cold.cache.totals.entry_count,
+            0 if cold is None else cold.cache.totals.memory_bytes,
             "" if cold is None else cold.last_error,
             0 if uploader is None else uploader.stored.totals()[0],
             "" if uploader is None else uploader.last_error,
@@ -349,7 +349,7 @@ class Database:
         elif local_engine.storage is None:
             about = "in memory"
         else:
-            about = f"{self.path!r}, fsync={local_engine.storage.policy!r}"
+            about = f"{self.path!r}, fsync={local_engine.storage.fsync_policy!r}"
         closed = (
             local_engine.closed_reason is not None
             if local_engine is not None
@@ -432,11 +432,11 @@ def open(
         storage, clock if clock is not None else SystemClock(), parse_stream_settings(settings)
     )
     if replica_of is not None:
-        follow(database, replica_of, skip_foreign_types)
+        start_replica(database, replica_of, skip_foreign_types)
     return database
 
 
-def follow(database: Database, url: str, skip_foreign_types: bool) -> None:
+def start_replica(database: Database, url: str, skip_foreign_types: bool) -> None:
     """Make a database in this process a replica of a server, and start it.
 
     Raises UsageError if the URL is invalid; the database is closed then.
@@ -534,7 +534,9 @@ def connect(
 
     if read_from not in ("primary", "replica"):
         raise UsageError(f"read_from={read_from!r}: must be 'primary' or 'replica'")
-    wait = None if wait_replicas is None else ReplicaWait(*replica_wait(wait_replicas, replicas_timeout))
+    wait = (
+        None if wait_replicas is None else ReplicaWait(*checked_replica_wait(wait_replicas, replicas_timeout))
+    )
     return Database(
         RemoteBackend(url, reconnect_timeout=reconnect_timeout, replica_wait=wait, read_from=read_from)
     )

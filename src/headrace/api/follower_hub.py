@@ -51,7 +51,7 @@ class FollowRead:
         error: the error that ended the wait; None without one.
     """
 
-    __slots__ = ("checked", "count", "deliver", "error", "gaps", "key", "position", "reply")
+    __slots__ = ("count", "error", "gaps", "is_caught_up", "key", "on_done", "position", "reply")
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class FollowRead:
         self.position = position
         self.count = count
         self.gaps = gaps
-        self.deliver = deliver
-        self.checked = False  # there was no entry when it was checked
+        self.on_done = deliver
+        self.is_caught_up = False  # there was no entry when it was checked
         self.reply: Reply | None = None
         self.error: BaseException | None = None
 
@@ -95,21 +95,21 @@ class FollowerHub:
         self._lock = ForkSafeLock()
         self._waiting: dict[FollowRead, None] = {}
         self._covered: dict[bytes, StreamID] = {}  # positions of the blocking read, while it runs
-        self._rearm: Stop | None = None  # ends the blocking read
+        self._blocking_read_stop: Stop | None = None  # ends the blocking read
         self._has_limit = False  # the blocking read ends in time for the next check for gaps
-        self._idle = Wakeup()
+        self._idle_wakeup = Wakeup()
         self._is_running = False
-        self._process = os.getpid()
+        self._pid = os.getpid()
 
     def submit(self, backend: Backend, read: FollowRead) -> None:
         """Queue the read of a follower; its deliver() is called when there are entries, or an error."""
         with self._lock:
-            if self._process != os.getpid():  # the thread stayed in the parent process
-                self._process, self._is_running, self._waiting = os.getpid(), False, {}
-                self._covered, self._rearm = {}, None
-            read.checked = self._is_covered(read)
+            if self._pid != os.getpid():  # the thread stayed in the parent process
+                self._pid, self._is_running, self._waiting = os.getpid(), False, {}
+                self._covered, self._blocking_read_stop = {}, None
+            read.is_caught_up = self._is_covered(read)
             self._waiting[read] = None
-            rearm = None if read.checked else self._rearm
+            rearm = None if read.is_caught_up else self._blocking_read_stop
             starts = not self._is_running
             self._is_running = True
         if starts:
@@ -119,7 +119,7 @@ class FollowerHub:
         elif rearm is not None:
             rearm.set()
         else:
-            self._idle.wake()
+            self._idle_wakeup.wake()
 
     def _is_covered(self, read: FollowRead) -> bool:
         start = self._covered.get(read.key)
@@ -138,7 +138,7 @@ class FollowerHub:
         """
         with self._lock:
             self._waiting.pop(read, None)
-            rearm = None if self._waiting else self._rearm
+            rearm = None if self._waiting else self._blocking_read_stop
         if rearm is not None:
             rearm.set()
 
@@ -154,7 +154,7 @@ class FollowerHub:
                 assert backend is not None  # each follower that waits has a reference
                 self._serve(backend, reads)
                 del backend, reads
-            elif not self._idle.wait(LINGER_S):
+            elif not self._idle_wakeup.wait(LINGER_S):
                 with self._lock:
                     if not self._waiting:
                         self._is_running = False
@@ -162,17 +162,17 @@ class FollowerHub:
 
     def _serve(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
         try:
-            unchecked = [one for one in reads if not one.checked]
+            unchecked = [one for one in reads if not one.is_caught_up]
             if unchecked:
-                self._check(backend, unchecked)
+                self._read_without_blocking(backend, unchecked)
             else:
-                self._block(backend, reads)
+                self._read_blocking(backend, reads)
         except BaseException as error:  # the followers raise it; the thread serves the next ones
             self._finish(reads, error=error)
 
-    def _check(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+    def _read_without_blocking(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
         """Read what the followers have not read yet, without waiting."""
-        self._look(backend, reads)
+        self._resolve_starts_and_gaps(backend, reads)
         groups: dict[tuple[bytes, ...], list[FollowRead]] = {}
         for one in reads:
             groups.setdefault(one.request(), []).append(one)
@@ -189,9 +189,9 @@ class FollowerHub:
                     self._deliver(groups[words], reply[0][1], about)
                 else:
                     for one in groups[words]:
-                        one.checked = True
+                        one.is_caught_up = True
 
-    def _look(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+    def _resolve_starts_and_gaps(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
         """Find the positions of followers that start at the end, and gaps before those of others."""
         asked: dict[bytes, list[FollowRead]] = {}
         for one in reads:
@@ -213,7 +213,7 @@ class FollowerHub:
                     if one.gaps.must_raise:
                         self._finish([one], reply=[])
 
-    def _block(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
+    def _read_blocking(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
         """Wait until one of the streams has an entry, or a follower joins that is not covered."""
         starts: dict[bytes, StreamID] = {}
         for one in reads:
@@ -223,24 +223,24 @@ class FollowerHub:
         limit = min((seconds for seconds in due if seconds is not None), default=None)
         rearm = Stop()
         with self._lock:
-            if any(not one.checked for one in self._waiting):
+            if any(not one.is_caught_up for one in self._waiting):
                 return  # it joined meanwhile
-            self._covered, self._rearm, self._has_limit = starts, rearm, limit is not None
+            self._covered, self._blocking_read_stop, self._has_limit = starts, rearm, limit is not None
         words = [b"XREAD", b"COUNT", b"%d" % PAGE, b"STREAMS", *starts, *map(bytes, starts.values())]
         try:
             reply = backend.wait(words, limit, rearm)
         except CommandError as error:  # of one of the streams, which a check finds
-            self._check(backend, reads)
-            if all(one.checked for one in reads if not one.is_done):
+            self._read_without_blocking(backend, reads)
+            if all(one.is_caught_up for one in reads if not one.is_done):
                 self._finish([one for one in reads if not one.is_done], error=error)
             return
         finally:
             with self._lock:
-                self._covered, self._rearm = {}, None
+                self._covered, self._blocking_read_stop = {}, None
                 served = list(self._waiting)
         if not reply:
             if not rearm.is_set():
-                self._look(backend, served)
+                self._resolve_starts_and_gaps(backend, served)
             return
         followers = {key: [one for one in served if one.key == key] for key, _ in reply}
         keys = keys_to_check(one for of_stream in followers.values() for one in of_stream)
@@ -249,7 +249,7 @@ class FollowerHub:
         for key, entries in reply:
             same = [one for one in followers[key] if one.position == starts[key]]
             for one in followers[key]:
-                one.checked = False
+                one.is_caught_up = False
             self._deliver(same, entries, about)
 
     def _deliver(self, reads: Sequence[FollowRead], entries: Reply, about: dict[bytes, Any]) -> None:
@@ -258,7 +258,7 @@ class FollowerHub:
         about: replies of XINFO STREAM, by stream, which were read after the entries.
         """
         for one in reads:
-            if one.gaps is not None and one.gaps.checks_each_read and one.key in about:
+            if one.gaps is not None and one.gaps.raises_gaps and one.key in about:
                 check_gaps(one.gaps, info_from_reply(about[one.key]), entries[: one.count])
         self._finish(reads, reply=entries)
 
@@ -273,12 +273,12 @@ class FollowerHub:
                 del self._waiting[one]
                 one.reply = reply if reply is None or one.count is None else reply[: one.count]
                 one.error = error
-            one.deliver()
+            one.on_done()
 
 
 def keys_to_check(reads: Iterable[FollowRead]) -> list[bytes]:
     """Return the streams of followers that check each read for gaps."""
-    found = (one.key for one in reads if one.gaps is not None and one.gaps.checks_each_read)
+    found = (one.key for one in reads if one.gaps is not None and one.gaps.raises_gaps)
     return list(dict.fromkeys(found))
 
 
@@ -319,7 +319,7 @@ def hub_of(backend: Backend, key: bytes) -> FollowerHub:
         return hubs.setdefault(slot, FollowerHub())
 
 
-def read_shared(
+def read_through_hub(
     backend: Backend,
     read: Callable[[Callable[[], None]], FollowRead],
     seconds: float | None,

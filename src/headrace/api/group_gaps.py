@@ -22,7 +22,7 @@ from typing import Any
 
 from headrace.api import stream_gaps
 from headrace.api.info import GroupInfo, pairs_from_reply
-from headrace.api.stream_gaps import OnGap, StreamGap, check_on_gap
+from headrace.api.stream_gaps import OnGap, StreamGap, checked_on_gap
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.stream_info import first_entry_id
 from headrace.errors import AccessDenied
@@ -52,12 +52,12 @@ class GroupState:
     """
 
     position: StreamID
-    read: int | None
-    is_read_told: bool
+    entries_read: int | None
+    is_entries_read_reported: bool
     lag: int | None
-    lost: int | None
+    lost_unread: int | None
     is_alone: bool
-    added: int
+    entries_added: int
     length: int
     first: StreamID
     last: StreamID
@@ -94,35 +94,35 @@ class GroupState:
     @property
     def removed(self) -> int:
         """How many of the entries ever added do not exist any more."""
-        return self.added - self.length
+        return self.entries_added - self.length
 
     @property
     def is_before_first(self) -> bool:
         """Whether the group has read only removed entries, and not yet up to the last ID."""
         return self.position < self.first or (not self.length and self.position < self.last)
 
-    def with_read(self, before: GroupState | None) -> GroupState:
+    def with_entries_read(self, before: GroupState | None) -> GroupState:
         """Return the state with `read` filled in, if it can be derived.
 
         Servers do not report it before the group has read an entry. Entries that were removed before the
         first check are not counted as missing then.
         """
-        if self.read is not None:
+        if self.entries_read is not None:
             return self
         if before is not None and before.position == self.position:
-            return replace(self, read=before.read)
+            return replace(self, entries_read=before.entries_read)
         if self.position >= self.last:
-            return replace(self, read=self.added)
-        return replace(self, read=self.removed) if self.is_before_first else self
+            return replace(self, entries_read=self.entries_added)
+        return replace(self, entries_read=self.removed) if self.is_before_first else self
 
     @property
     def unaccounted(self) -> int | None:
         """How many entries up to the position, or the first entry, were not read; None if unknown."""
-        if self.read is None:
+        if self.entries_read is None:
             return None
         if self.position >= self.last:
-            return self.added - self.read
-        return self.removed - self.read if self.is_before_first else None
+            return self.entries_added - self.entries_read
+        return self.removed - self.entries_read if self.is_before_first else None
 
 
 class GroupGapWatch:
@@ -131,7 +131,7 @@ class GroupGapWatch:
     def __init__(self, name: str = "", on_gap: OnGap = "warn") -> None:
         """Create a watch; `name` begins its log lines."""
         self.found: list[StreamGap] = []
-        self.raises = check_on_gap(on_gap) == "raise"
+        self.raises_gaps = checked_on_gap(on_gap) == "raise"
         self._name = name
         self._next_check_ms = 0
         self._slowdown = 1.0  # of the checks
@@ -141,12 +141,12 @@ class GroupGapWatch:
         self._accounted = StreamID.MIN  # the position when that was known
         self._counts_passed = False  # whether the server counts missing entries as read when they are passed
         self._delivered = 0  # new entries that this consumer has got since then
-        self._last: bytes | None = None  # the ID of the last of them
+        self._last_delivered_id: bytes | None = None  # the ID of the last of them
         self._knows_deliveries = False  # whether these are all that it has got
 
     def is_due(self, now: int) -> bool:
         """Return whether to check at this time, in milliseconds."""
-        return self.raises or now >= self._next_check_ms
+        return self.raises_gaps or now >= self._next_check_ms
 
     @property
     def has_unchecked(self) -> bool:
@@ -157,7 +157,7 @@ class GroupGapWatch:
         """Record that `count` new entries were delivered to the consumer, and the ID of the last one."""
         if count:
             self._delivered += count
-            self._last = last
+            self._last_delivered_id = last
 
     def forget_deliveries(self) -> None:
         """Record that a reply was lost, so more entries may have been delivered than were recorded."""
@@ -183,11 +183,13 @@ class GroupGapWatch:
             return None
         self._slowdown = max(1.0, len(groups) / GROUPS_PER_SECOND)
         before = self._state
-        if before is not None and (state.added < before.added or state.position < before.position):
+        if before is not None and (
+            state.entries_added < before.entries_added or state.position < before.position
+        ):
             before, self._unaccounted = None, 0  # recreated, or set back
-        state = state.with_read(before)
+        state = state.with_entries_read(before)
         missing = self._missing(before, state)
-        self._state, self._delivered, self._last, self._knows_deliveries = state, 0, None, True
+        self._state, self._delivered, self._last_delivered_id, self._knows_deliveries = state, 0, None, True
         if missing <= 0:
             return None
         after = state.position if before is None else before.position
@@ -200,11 +202,11 @@ class GroupGapWatch:
     def _missing(self, before: GroupState | None, state: GroupState) -> int:
         """Return how many entries are missing that were not found to be missing before."""
         unaccounted = state.unaccounted
-        self.server_counts = self.server_counts or state.lost is not None
+        self.server_counts = self.server_counts or state.lost_unread is not None
         if self.server_counts:
-            lost = state.lost or 0
+            lost = state.lost_unread or 0
             if before is not None:
-                return lost - (before.lost or 0)
+                return lost - (before.lost_unread or 0)
             if state.position == StreamID.MIN:
                 return lost  # it has read nothing, so it has not passed any
             return min(lost, unaccounted or 0) if state.is_before_first else 0
@@ -213,11 +215,11 @@ class GroupGapWatch:
             return self._unaccounted if state.is_before_first else 0
         passed = self._passed(before, state)
         has_passed = self._counts_passed and state.position > before.position
-        if has_passed or (state.is_read_told and not before.is_read_told):
+        if has_passed or (state.is_entries_read_reported and not before.is_entries_read_reported):
             self._unaccounted = 0
         if unaccounted is None:
             return passed
-        if unaccounted > 0 and state.is_before_first and state.is_read_told:
+        if unaccounted > 0 and state.is_before_first and state.is_entries_read_reported:
             self._counts_passed = state.lag == state.length
         new = max(0, unaccounted - self._unaccounted) if state.first > self._accounted else 0
         self._unaccounted, self._accounted = max(0, unaccounted), state.position
@@ -229,12 +231,17 @@ class GroupGapWatch:
         It is known only if this consumer has got all entries that the group has read since then.
         """
         is_own = state.position == before.position
-        if self._last is not None:
-            is_own = state.position == id_from_reply(self._last)
+        if self._last_delivered_id is not None:
+            is_own = state.position == id_from_reply(self._last_delivered_id)
         is_known = self._knows_deliveries and is_own and before.is_alone and state.is_alone
-        if not is_known or before.read is None or state.read is None or state.first <= before.position:
+        if (
+            not is_known
+            or before.entries_read is None
+            or state.entries_read is None
+            or state.first <= before.position
+        ):
             return 0
-        passed = state.read - before.read - self._delivered
+        passed = state.entries_read - before.entries_read - self._delivered
         if before.is_before_first:
             passed -= self._unaccounted  # they were found missing at that check
         return passed if 0 < passed <= state.removed - before.removed else 0

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.api.consuming.action_runner import DrivenConsumer
 from headrace.api.consuming.batching import BatchSettings
-from headrace.api.consuming.runner import DrivenConsumer
 from headrace.api.consuming.thread_driver import ThreadDriver
 from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
-SIGNAL_S = 0.5  # a signal that comes just as the main thread begins to wait does not end the wait
+SIGNAL_POLL_S = 0.5  # a signal that comes just as the main thread begins to wait does not end the wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Handler:
 
     function: Callable[[Any], Any]
     consumer: DrivenConsumer
-    batches: BatchSettings | None = None
+    batch_settings: BatchSettings | None = None
 
     @property
     def is_async(self) -> bool:
@@ -33,7 +33,7 @@ class Handler:
 
     def run(self) -> None:
         """Call the function in threads until the consumer ends. Raises the error that ended it."""
-        with ThreadDriver(self.consumer, self.batches) as driver:
+        with ThreadDriver(self.consumer, self.batch_settings) as driver:
             driver.run(self.function, self.consumer.concurrency)
 
 
@@ -74,7 +74,7 @@ def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
     threads = [
         threading.Thread(target=work, args=each, daemon=True) for each in zip(handlers, ended, strict=True)
     ]
-    with stop_on_signals(stop) if signals else no_signals():
+    with stop_on_signals(stop) if signals else keep_signal_handlers():
         try:
             for thread in threads:
                 thread.start()
@@ -93,11 +93,11 @@ def _wait_for(ended: Sequence[threading.Event]) -> None:
     Thread.join() would do, but Python 3.11 takes a thread for ended when a signal handler raises in it.
     """
     for end in ended:
-        while not end.wait(SIGNAL_S):
+        while not end.wait(SIGNAL_POLL_S):
             pass
 
 
 @contextmanager
-def no_signals() -> Iterator[None]:
+def keep_signal_handlers() -> Iterator[None]:
     """Leave signal handlers unchanged."""
     yield

@@ -27,7 +27,7 @@ from headrace.client.connection_errors import (
 )
 from headrace.client.interruptible import (
     WakeupSocket,
-    WakeupSockets,
+    WakeupSocketPool,
     exchange_until_woken,
     may_unblock,
 )
@@ -53,7 +53,7 @@ WAIT_CHANNEL = b"headrace:wait"
 BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
 
 # What redis-py raises while it connects to a program that is no Redis server.
-MALFORMED = (redis.InvalidResponse, TypeError, ValueError, LookupError, AttributeError)
+NOT_REDIS_ERRORS = (redis.InvalidResponse, TypeError, ValueError, LookupError, AttributeError)
 
 KEY_AFTER_SUBCOMMAND = frozenset(b"XINFO XGROUP OBJECT MEMORY".split())  # their key follows a subcommand
 KEYLESS_COMMANDS = frozenset(
@@ -78,7 +78,7 @@ class RemoteBackend:
         reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart (20 s), or for
             a failover with Sentinels or in a cluster (90 s). The first connection is not retried.
         replica_wait: what add() and add_many() wait for after each call; None: nothing.
-        read_from: "replica": `entry_reader` is a backend on a replica.
+        read_from: "replica": `reading_backend` is a backend on a replica.
 
     Raises:
         UsageError: if `server` is neither a valid URL nor a redis-py client; or if read_from is "replica" and
@@ -102,8 +102,8 @@ class RemoteBackend:
             self.topology.reconnect_timeout if reconnect_timeout is None else reconnect_timeout
         )
         self._closed = False
-        self._wakeups = WakeupSockets()
-        self.entry_reader: RemoteBackend = self if read_from == "primary" else self._replica_reader()
+        self._wakeups = WakeupSocketPool()
+        self.reading_backend: RemoteBackend = self if read_from == "primary" else self._replica_reader()
 
     def _replica_reader(self) -> RemoteBackend:
         """Return a backend for requests that only read, on a replica."""
@@ -111,7 +111,7 @@ class RemoteBackend:
             raise UsageError("read_from='replica' needs the server's URL: connect() was given a client")
         reader = copy.copy(self)
         reader.topology = ReadReplica(parse_server_url(self.server), without_password(self.server))
-        reader.entry_reader = reader
+        reader.reading_backend = reader
         return reader
 
     @property
@@ -304,8 +304,8 @@ class RemoteBackend:
         self._closed = True
         self.topology.close()
         self._wakeups.close()
-        if self.entry_reader is not self:
-            self.entry_reader.close()
+        if self.reading_backend is not self:
+            self.reading_backend.close()
 
     # Sending requests.
 
@@ -418,7 +418,7 @@ class RemoteBackend:
             raise _NoReply(cause, sent=False) from cause
         except ResponseError as refused:  # while connecting: the database number does not exist, for example
             raise as_command_error(refused) from None
-        except MALFORMED as wrong:
+        except NOT_REDIS_ERRORS as wrong:
             raise UnexpectedReply(f"{self.topology!r} does not speak the Redis protocol: {wrong}") from wrong
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:

@@ -14,7 +14,7 @@ from headrace.errors import (
     UnknownSubcommand,
     UsageError,
 )
-from headrace.streams.rules import NONE
+from headrace.streams.rules import REMOVING_VALUES
 
 Duration: TypeAlias = float | timedelta  # seconds
 
@@ -41,7 +41,7 @@ def rule_number(name: str, number: int | None) -> int:
 
 def check_rule_name(name: bytes | None, argument: str) -> None:
     """Raise UsageError if the name, as the value of a rule, would remove the rule."""
-    if name in NONE:
+    if name in REMOVING_VALUES:
         raise UsageError(f"{argument}={name!r}: a rule cannot have this name, which would remove the rule")
 
 

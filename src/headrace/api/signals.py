@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class SignalStops:
@@ -22,20 +22,20 @@ class SignalStops:
 
     def __init__(self) -> None:
         self._stops: list[Callable[[], None]] = []
-        self._before: dict[int, Any] = {}  # the handlers that were replaced, by signal
+        self._previous_handlers: dict[int, Any] = {}  # the handlers that were replaced, by signal
         self._installs = 0  # how many of the running need the handler
         self._forking = threading.local()
 
     @contextmanager
-    def calling(self, stop: Callable[[], None]) -> Iterator[None]:
+    def call_on_signal(self, stop: Callable[[], None]) -> Iterator[None]:
         """Call stop() on the first signal. Only the main thread can install the handler."""
         installs = threading.current_thread() is threading.main_thread()
         self._stops.append(stop)
         if installs:
             self._installs += 1
-            for number in NUMBERS:
-                if number not in self._before:
-                    self._before[number] = signal.signal(number, self._on_signal)
+            for number in STOP_SIGNALS:
+                if number not in self._previous_handlers:
+                    self._previous_handlers[number] = signal.signal(number, self._on_signal)
         try:
             yield
         finally:
@@ -47,7 +47,7 @@ class SignalStops:
 
     def before_fork(self) -> None:
         """Block SIGTERM and SIGINT in this thread."""
-        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
     def after_fork(self) -> None:
         """Restore the signal mask of this thread."""
@@ -60,13 +60,13 @@ class SignalStops:
 
     def restore(self) -> None:
         """Restore the previous handlers, except where the program has set another one meanwhile."""
-        while self._before:
-            number, before = self._before.popitem()
+        while self._previous_handlers:
+            number, before = self._previous_handlers.popitem()
             if signal.getsignal(number) == self._on_signal:
                 signal.signal(number, before)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        before = self._before.get(number)
+        before = self._previous_handlers.get(number)
         self.restore()
         for stop in list(self._stops):
             stop()
@@ -90,4 +90,4 @@ os.register_at_fork(
 
 def stop_on_signals(stop: Callable[[], None]) -> AbstractContextManager[None]:
     """Call stop() on the first SIGTERM or SIGINT; then restore and call the previous handlers."""
-    return SIGNAL_STOPS.calling(stop)
+    return SIGNAL_STOPS.call_on_signal(stop)

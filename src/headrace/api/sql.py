@@ -21,9 +21,9 @@ from headrace.columns.inferred_schema import inferred_schema
 from headrace.columns.layout import ENTRY_COLUMNS, RESERVED_NAMES, ArrowLayout
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
-from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
+from headrace.queries.duckdb_names import ambiguous_columns, check_no_nul
+from headrace.queries.duckdb_session import resolve_case_conflicts, run_in_duckdb
 from headrace.queries.hints import no_stream_message, no_table_message
-from headrace.queries.names import ambiguous_columns, check_no_nul
 from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.queries.sql_tokens import (
     DUCKDB,
@@ -37,7 +37,7 @@ from headrace.queries.sql_tokens import (
 if TYPE_CHECKING:
     from headrace.api.archived_stream import ArchivedStream
 
-SAMPLE_ENTRIES = 200  # from each end of a stream
+SAMPLE_ENTRIES_PER_END = 200  # from each end of a stream
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ def run_query(
         names = streams_in_query(reader, list_streams, query)
         tables = [find_table(reader, name, schemas.get(name)) for name in names]
     else:
-        from headrace.api.archived_stream import archived_stream, open_archive
+        from headrace.api.archived_stream import find_archived_stream, open_archive
 
         # The archive is opened before the streams are looked at, so that it does not end after them.
         location, contents = open_archive(archive, storage_options)
         names = streams_in_query(reader, list_streams, query, contents.archived_through)
         tables = []
         for name in names:
-            archived = archived_stream(backend, location, contents, name)
+            archived = find_archived_stream(backend, location, contents, name)
             tables.append(find_table(reader, name, schemas.get(name), archived))
     unused = sorted(set(schemas) - {table.stream for table in tables})
     if unused:
@@ -96,7 +96,7 @@ def run_query(
 
 def reading_backend(backend: Backend) -> Backend:
     """Return the backend for requests that only read entries, which may be on a replica."""
-    reader: Backend = getattr(backend, "entry_reader", backend)
+    reader: Backend = getattr(backend, "reading_backend", backend)
     return reader
 
 
@@ -111,7 +111,7 @@ def streams_in_query(
     replies = backend.request_all([(b"TYPE", encode_name(word)) for word in words])
     types = dict(zip(words, replies, strict=True))
     names = [word for word, kind in types.items() if kind == b"stream" or word in archived]
-    names = distinct_tables(query, names, "use a query for each")
+    names = resolve_case_conflicts(query, names, "use a query for each")
     if names:
         return names
     table = TABLE.search(without_literals(query, DUCKDB))
@@ -138,7 +138,7 @@ def find_table(
     """Return the table of a stream: with the columns of a schema, or of its archive and of a sample."""
     key = encode_name(name)
     start = b"-" if archived is None else archived.live_start
-    sampled = b"%d" % SAMPLE_ENTRIES
+    sampled = b"%d" % SAMPLE_ENTRIES_PER_END
     first, last = backend.request_all(
         [
             (b"XRANGE", key, start, b"+", b"COUNT", sampled),
@@ -219,4 +219,4 @@ class StreamTable(ScannedStream):
 
 def first_live_ms(archived: ArchivedStream | None) -> int:
     """Return the first millisecond whose entries may be read from the stream, not from the archive."""
-    return 0 if archived is None else parse_id(archived.through)[0]
+    return 0 if archived is None else parse_id(archived.archived_through)[0]

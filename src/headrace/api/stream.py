@@ -12,6 +12,7 @@ from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.arguments import (
     IdLike,
     References,
+    checked_replica_wait,
     count_argument,
     decode_name,
     encode_name,
@@ -19,7 +20,6 @@ from headrace.api.codecs.arguments import (
     range_end,
     range_start,
     references_argument,
-    replica_wait,
     to_stream_id,
     trim_arguments,
     xadd_id,
@@ -27,7 +27,7 @@ from headrace.api.codecs.arguments import (
 )
 from headrace.api.codecs.codec import PLAIN, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
-from headrace.api.follower_hub import FollowRead, read_shared
+from headrace.api.follower_hub import FollowRead, read_through_hub
 from headrace.api.followers import AsyncFollower, Follower
 from headrace.api.group import Group
 from headrace.api.info import GroupInfo, StreamInfo, pairs_from_reply
@@ -82,8 +82,8 @@ class Stream(Generic[T]):
 
     def __init__(self, backend: Backend, name: str | bytes, codec: Any = None) -> None:
         self.backend = backend
-        self.entry_reader: Backend = getattr(
-            backend, "entry_reader", backend
+        self.reading_backend: Backend = getattr(
+            backend, "reading_backend", backend
         )  # executes what only reads entries
         self.key = encode_name(name)
         self.codec = codec_for(codec)
@@ -322,7 +322,7 @@ class Stream(Generic[T]):
         waiting_for_replicas = getattr(self.backend, "waiting_for_replicas", None)
         if waiting_for_replicas is None:
             raise UsageError("wait_replicas: this database has no replicas; a server has: headrace.connect()")
-        writer: Backend = waiting_for_replicas(*replica_wait(wait_replicas, timeout))
+        writer: Backend = waiting_for_replicas(*checked_replica_wait(wait_replicas, timeout))
         return writer
 
     def trim(
@@ -432,7 +432,7 @@ class Stream(Generic[T]):
         last = StreamID.MAX if command == b"XRANGE" else StreamID.MIN
         while left > 0:
             asked = int(min(page, left))
-            reply = self.entry_reader.request(command, self.key, at, to, b"COUNT", b"%d" % asked)
+            reply = self.reading_backend.request(command, self.key, at, to, b"COUNT", b"%d" % asked)
             entries = entries_from_reply(reply, self.codec)
             yield from entries
             if len(entries) < asked or entries[-1].id == last:
@@ -483,7 +483,7 @@ class Stream(Generic[T]):
 
     def __len__(self) -> int:
         """Return the number of entries."""
-        length: int = self.entry_reader.request(b"XLEN", self.key)
+        length: int = self.reading_backend.request(b"XLEN", self.key)
         return length
 
     def __bool__(self) -> bool:
@@ -577,7 +577,7 @@ class Stream(Generic[T]):
             raise UsageError("Arrow tables need pyarrow: pip install 'headrace[arrow]'") from error
 
         most = None if count is None else int(count_argument(count))
-        return ArrowBatches(self.entry_reader, self.key, schema, range_start(start), range_end(end), most)
+        return ArrowBatches(self.reading_backend, self.key, schema, range_start(start), range_end(end), most)
 
     # Waiting for new entries.
 
@@ -615,7 +615,7 @@ class Stream(Generic[T]):
             words += [b"COUNT", count_argument(count)]
         words += [b"STREAMS", self.key, bytes(to_stream_id(after))]
         if block is None:
-            reply = self.entry_reader.request(*words)
+            reply = self.reading_backend.request(*words)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
         most = None if count is None else int(count_argument(count))
         seconds = None if math.isinf(block) else block
@@ -630,7 +630,7 @@ class Stream(Generic[T]):
         gaps: GapWatch | None,
     ) -> list[Entry[T]]:
         """Wait for the entries after an ID. On a server, all that wait share a connection."""
-        backend = self.entry_reader
+        backend = self.reading_backend
         if not backend.is_remote:
             options = () if count is None else (b"COUNT", b"%d" % count)
             words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
@@ -639,17 +639,17 @@ class Stream(Generic[T]):
             reply = backend.wait(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
         read = partial(FollowRead, self.key, after, count, gaps)
-        return entries_from_reply([*read_shared(backend, read, seconds, stop).result()], self.codec)
+        return entries_from_reply([*read_through_hub(backend, read, seconds, stop).result()], self.codec)
 
     def _wait_watching(self, words: Sequence[bytes], stop: Stop | None, gaps: GapWatch) -> list[Any]:
         """Return the entries of a read; none if `stop` is set or a gap must be raised."""
         if gaps.is_due():
             self._check_gaps(gaps, [])
         while not (gaps.must_raise or (stop is not None and stop.is_set())):
-            reply = self.entry_reader.wait(words, gaps.seconds_until_due(), stop)
+            reply = self.reading_backend.wait(words, gaps.seconds_until_due(), stop)
             entries: list[Any] = reply[0][1] if reply else []
             is_stopped = stop is not None and stop.is_set()
-            if gaps.checks_each_read if entries else not is_stopped:
+            if gaps.raises_gaps if entries else not is_stopped:
                 self._check_gaps(gaps, entries)
             if entries:
                 return entries
@@ -657,7 +657,7 @@ class Stream(Generic[T]):
 
     def _check_gaps(self, gaps: GapWatch, unread: Sequence[Any]) -> None:
         try:
-            about = self.entry_reader.request(b"XINFO", b"STREAM", self.key)
+            about = self.reading_backend.request(b"XINFO", b"STREAM", self.key)
         except CommandError:  # there is no stream, or the user may not ask
             gaps.postpone()
         else:
@@ -708,7 +708,7 @@ class Stream(Generic[T]):
 
         position = None if after == "$" else to_stream_id(after)
         gaps = GapWatch(self.name, position, on_gap)
-        return AsyncFollower(follow(self.entry_reader, self.key, self.codec, position, stop, gaps), gaps)
+        return AsyncFollower(follow(self.reading_backend, self.key, self.codec, position, stop, gaps), gaps)
 
     def _follow(self, after: StreamID, stop: Stop | None, gaps: GapWatch) -> Iterator[Entry[T]]:
         while stop is None or not stop.is_set():
@@ -793,8 +793,12 @@ class Stream(Generic[T]):
         return NoSuchStream(f"there is no stream {self.name!r}; the first add() creates it")
 
 
-NEWER = {b"KEEPREF": ("references", "8.2"), b"DELREF": ("references", "8.2"), b"ACKED": ("references", "8.2")}
-NEWER[b"IDMP"] = ("idempotency", "8.6")
+NEWER_OPTIONS = {
+    b"KEEPREF": ("references", "8.2"),
+    b"DELREF": ("references", "8.2"),
+    b"ACKED": ("references", "8.2"),
+}
+NEWER_OPTIONS[b"IDMP"] = ("idempotency", "8.6")
 HEADRACE_ONLY = {b"IFLAST": "if_last", b"DELAY": "delay", b"DUE": "at"}
 
 
@@ -802,8 +806,8 @@ def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
     """Return the error, or NotSupported if an older server took the option for an ID or a syntax error."""
     if isinstance(refused, InvalidStreamId | InvalidSyntax | NotSupported):
         for word in options:
-            if word in NEWER:
-                return not_supported(refused, *NEWER[word])
+            if word in NEWER_OPTIONS:
+                return not_supported(refused, *NEWER_OPTIONS[word])
             if word in HEADRACE_ONLY:
                 return NotSupported(f"{refused} ({HEADRACE_ONLY[word]}= needs a Headrace server)")
     return refused

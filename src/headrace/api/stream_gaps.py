@@ -30,7 +30,7 @@ CHECK_INTERVAL_S = 1.0
 OnGap: TypeAlias = Literal["warn", "raise"]  # what is done about entries that were missed
 
 
-def check_on_gap(on_gap: OnGap) -> OnGap:
+def checked_on_gap(on_gap: OnGap) -> OnGap:
     """Return the argument. Raises UsageError if it is not valid."""
     if on_gap not in ("warn", "raise"):
         raise UsageError(f'on_gap={on_gap!r}: must be "warn" or "raise"')
@@ -81,21 +81,21 @@ class GapWatch:
         after: None: start() sets it, to the end of the stream. on_gap: "raise": raise_found() raises gaps.
         """
         self.found: list[StreamGap] = []
-        self.checks_each_read = check_on_gap(on_gap) == "raise"
+        self.raises_gaps = checked_on_gap(on_gap) == "raise"
         self._name = name
-        self._position = self._known = StreamID.MIN if after is None else after
+        self._position = self._gapless_position = StreamID.MIN if after is None else after
         self._count: int | None = None  # entries ever added up to the position
         self._next_check = 0.0
         self._checked: StreamID | None = None  # the position at the last check
 
     def start(self, after: StreamID) -> None:
         """Set the position of a follower that has read nothing."""
-        self._position = self._known = after
+        self._position = self._gapless_position = after
 
     @property
     def must_raise(self) -> bool:
         """Whether gaps are to be raised, and there is one."""
-        return self.checks_each_read and bool(self.found)
+        return self.raises_gaps and bool(self.found)
 
     def raise_found(self) -> None:
         """Raise the last gap, if gaps are to be raised and there is one."""
@@ -144,10 +144,10 @@ class GapWatch:
         following = first if not unread else min(first, id_from_reply(unread[0][0]))
         gap: StreamGap | None = None
         if self._count is not None and count > self._count:
-            gap = StreamGap(self._known, following, count - self._count)
+            gap = StreamGap(self._gapless_position, following, count - self._count)
         elif self._count is None and StreamID.MIN < self._position < following and added > info["length"]:
             gap = StreamGap(self._position, following, None)
-        self._count, self._known = count, self._position
+        self._count, self._gapless_position = count, self._position
         if gap is not None:
             self.found.append(gap)
             log.warning("stream %s: %s", self._name, gap)

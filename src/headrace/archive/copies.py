@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from headrace.archive.delta_log import table_errors
 from headrace.archive.files import existing_table
-from headrace.archive.location import ArchiveLocation, archive_location, same_store_url
+from headrace.archive.location import ArchiveLocation, archive_location, is_same_store_url
 from headrace.archive.watermark import Watermark, quoted_location
 from headrace.errors import HeadraceError, UsageError
 
@@ -33,11 +33,11 @@ def check_not_copy(
     Raises:
         UsageError: if the archive is a copy.
     """
-    places = {each.location for _, each in watermarks if each.table == table and each.location}
+    places = {each.location for _, each in watermarks if each.table_id == table and each.location}
     for place in sorted(places):
         if is_same_place(place, location):
             continue
-        if table_at(place, location) == table:
+        if table_id_at(place, location) == table:
             raise UsageError(
                 f"{location} is a copy of the archive {place}, or the other way around: both have the table "
                 f"ID {table}, so the server takes them for one. Archive to {place}; or run headrace trim "
@@ -57,14 +57,14 @@ def is_same_place(published: str, location: ArchiveLocation) -> bool:
     if quoted_location(published) == quoted_location(str(location)):
         return True
     if not location.is_local:
-        return same_store_url(published, location.uri)
+        return is_same_store_url(published, location.uri)
     try:
         return os.path.samefile(published, location.path)  # a symbolic link, or another mount
     except (OSError, ValueError):
         return False
 
 
-def table_at(place: str, location: ArchiveLocation) -> str | None:
+def table_id_at(place: str, location: ArchiveLocation) -> str | None:
     """Return the ID of the table at a published location; None if there is none, or it cannot be read.
 
     The store of the other archive is opened with the options of this one.

@@ -16,7 +16,7 @@ from headrace.archive.delta_log import LOG_DIRECTORY, table_errors
 from headrace.archive.delta_schema import delta_json
 from headrace.archive.files import (
     EXACT_COLUMN,
-    PARTITIONS,
+    PARTITION_COLUMNS,
     ZONE_KEY,
     archive_of,
     check_layout,
@@ -160,7 +160,7 @@ def create_table(location: ArchiveLocation, fields: pa.Schema | None, zone: str)
         location.library_uri,
         schema,
         mode="ignore",
-        partition_by=list(PARTITIONS),
+        partition_by=list(PARTITION_COLUMNS),
         name="headrace archive",
         description="Entries of streams, archived by headrace",
         configuration={ZONE_KEY: zone, **PROPERTIES, **required_properties(location)},
@@ -201,7 +201,7 @@ def missing_columns(
     return missing
 
 
-def known_fields(location: ArchiveLocation, inferred: pa.Schema) -> pa.Schema:
+def with_archived_types(location: ArchiveLocation, inferred: pa.Schema) -> pa.Schema:
     """Return inferred fields with the types that the archive, if it exists, has for them already.
 
     Without those whose names differ from a column only in case: `_exact` keeps their entries.

@@ -33,7 +33,7 @@ from headrace.errors import HeadraceError
 
 LOG_DIRECTORY = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
-NEWEST = "_headrace_newest"
+NEWEST_VERSION_FILE = "_headrace_newest"
 ADDED_KEY = "headrace.added"  # in a commit of Headrace: how many files and entries it adds
 
 COMMIT = re.compile(r"(\d{20})\.json")
@@ -45,8 +45,8 @@ STORE_FAILURE = re.compile(
 FILES_AT_ONCE = 16
 
 # Of a checkpoint that is damaged although all commits are there, which the library then reads instead.
-DELETE = "all commits are there, so delete it"
-DELETE_BOTH = f"{DELETE} and {LAST_CHECKPOINT}"
+DELETE_REMEDY = "all commits are there, so delete it"
+DELETE_BOTH_REMEDY = f"{DELETE_REMEDY} and {LAST_CHECKPOINT}"
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class LogDamage:
     """
 
     name: str
-    text: str
+    problem: str
     remedy: str = "restore it from a copy of the archive"
 
     def __str__(self) -> str:
-        return f"{LOG_DIRECTORY}/{self.name} {self.text}"
+        return f"{LOG_DIRECTORY}/{self.name} {self.problem}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def read_log(location: ArchiveLocation) -> DeltaLog:
     is_whole = commits.issuperset(range(newest + 1)) and not any(COMMIT.fullmatch(d.name) for d in damages)
     if is_whole:  # the library reads the table from its commits, if nothing names the checkpoint
         damages = [
-            replace(each, remedy=DELETE if each.name == LAST_CHECKPOINT else DELETE_BOTH) for each in damages
+            replace(each, remedy=DELETE_REMEDY if each.name == LAST_CHECKPOINT else DELETE_BOTH_REMEDY)
+            for each in damages
         ]
     damages.sort(key=lambda each: each.name)
     return DeltaLog(tuple(damages), frozenset(path for each in files for path in each.paths))
@@ -273,7 +274,7 @@ def pointer_damages(
                 f"{last['version']:020}.checkpoint.parquet",
                 f"has {checkpoints[last['version']]:,} actions; it was written with {last['size']:,}",
             )
-    recorded = parse_pointer(read_bytes(store, NEWEST)) if NEWEST in names else None
+    recorded = parse_pointer(read_bytes(store, NEWEST_VERSION_FILE)) if NEWEST_VERSION_FILE in names else None
     if recorded is not None:
         yield from missing_runs([newest, recorded["version"] + 1], ": the newest version was deleted")
 
@@ -297,12 +298,14 @@ def record_newest_version(location: ArchiveLocation, version: int) -> None:
     with store_errors(location):
         if not location.is_local:
             # Not through pyarrow: its file object does not give the library the type it takes.
-            output: Any = location.folder_store(LOG_DIRECTORY)._handler.open_output_stream(NEWEST, None)
+            output: Any = location.folder_store(LOG_DIRECTORY)._handler.open_output_stream(
+                NEWEST_VERSION_FILE, None
+            )
             output.write(data)
             output.close()
             return
-        path = location.path / LOG_DIRECTORY / NEWEST
-        temporary = path.with_name(f"{NEWEST}-{uuid.uuid4()}.tmp")
+        path = location.path / LOG_DIRECTORY / NEWEST_VERSION_FILE
+        temporary = path.with_name(f"{NEWEST_VERSION_FILE}-{uuid.uuid4()}.tmp")
         temporary.write_bytes(data)
         temporary.replace(path)
 
@@ -348,7 +351,7 @@ def damage_error(location: ArchiveLocation, damages: tuple[LogDamage, ...]) -> H
     )
 
 
-def raise_if_cut(location: ArchiveLocation) -> None:
+def raise_if_commit_empty(location: ArchiveLocation) -> None:
     """Raise HeadraceError if the file of a commit is empty: the library would ignore that commit.
 
     A crash of the machine leaves such a file if a program did not sync it. An object is written as a whole.

@@ -29,7 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.archive.delta_log import LOG_DIRECTORY, damage_error, raise_if_cut, read_log, table_errors
+from headrace.archive.delta_log import (
+    LOG_DIRECTORY,
+    damage_error,
+    raise_if_commit_empty,
+    read_log,
+    table_errors,
+)
 from headrace.archive.delta_schema import arrow_schema
 from headrace.archive.location import LACKS_LIBRARY, ArchiveError, ArchiveLocation
 from headrace.errors import HeadraceError, UsageError
@@ -45,7 +51,7 @@ POSITIONS_KEY = "headrace.archived"
 VACUUMED_KEY = "headrace.vacuumed"  # the time of the last vacuum, in milliseconds
 ZONE_KEY = "headrace.zone"
 
-PARTITIONS = ("stream", "date")
+PARTITION_COLUMNS = ("stream", "date")
 EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
 
 DIGEST = re.compile(r"-([0-9a-f]{16})\.zstd\.parquet$")
@@ -155,7 +161,7 @@ class Archive:
     zone: str = "UTC"
     vacuumed_ms: int | None = None
     was_set_back: bool = False
-    table: str = ""
+    table_id: str = ""
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -208,7 +214,7 @@ def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
     recreated = [file for file in files if file.stream in positions and positions[file.stream].generation]
     highest = advance_offsets(sorted_offsets(through), highest_ids(recreated))
     schema = arrow_schema(table.schema().to_json())
-    columns = pa.schema([column for column in schema if column.name not in PARTITIONS])
+    columns = pa.schema([column for column in schema if column.name not in PARTITION_COLUMNS])
     metadata = table.metadata()
     zone = metadata.configuration.get(ZONE_KEY) or "UTC"
     vacuumed_text = str(commit.get(VACUUMED_KEY, ""))
@@ -245,14 +251,14 @@ def existing_table(location: ArchiveLocation) -> DeltaTable | None:
         raise UsageError(LACKS_LIBRARY) from error
 
     check_layout(location)
-    raise_if_cut(location)
+    raise_if_commit_empty(location)
     try:
         table = DeltaTable(location.library_uri, storage_options=location.storage_options())
     except TableNotFoundError:
         if damages := read_log(location).damages:
             raise damage_error(location, damages) from None
         return None
-    if tuple(table.metadata().partition_columns) != PARTITIONS:
+    if tuple(table.metadata().partition_columns) != PARTITION_COLUMNS:
         raise UsageError(f"{location} is a Delta table, but not an archive of streams")
     check_features(location, table)
     return table
@@ -290,7 +296,7 @@ def newest_commit(table: DeltaTable) -> dict[str, Any]:
     Returns:
         The commit; an empty one if there is neither, because Delta deletes commits after a month.
     """
-    return next((each for each in commits(table) if POSITIONS_KEY in each or sets_back(each)), {})
+    return next((each for each in commits(table) if POSITIONS_KEY in each or restores_or_replaces(each)), {})
 
 
 def recorded_streams(location: ArchiveLocation, table: DeltaTable) -> set[str]:
@@ -320,7 +326,7 @@ def commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
             return
 
 
-def sets_back(commit: Mapping[str, Any]) -> bool:
+def restores_or_replaces(commit: Mapping[str, Any]) -> bool:
     """Return whether a commit of another program restores a version, or replaces all entries."""
     operation = str(commit.get("operation"))
     mode = dict(commit.get("operationParameters") or {}).get("mode")

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from deltalake.fs import DeltaStorageHandler
 
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
-SAME_STORES = {"s3a": "s3", "azure": "az", "abfss": "abfs"}  # other names of the same stores
+SCHEME_ALIASES = {"s3a": "s3", "azure": "az", "abfss": "abfs"}  # other names of the same stores
 COLOR = re.compile(r"\x1b?\[\d+m")
 XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 CREDENTIALS = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
 USER_INFO = re.compile(r"//[^/@]*@")
-FRAME = re.compile(r"\d+: |at \S+:\d+|stack backtrace:|<unknown>")  # of a stack trace of the library
+STACK_FRAME = re.compile(r"\d+: |at \S+:\d+|stack backtrace:|<unknown>")  # of a stack trace of the library
 ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 LACKS_LIBRARY = "archives need the packages deltalake and pyarrow: pip install deltalake pyarrow"
 
@@ -210,12 +210,12 @@ def archive_location(
     return ArchiveLocation(uri)
 
 
-def same_store_url(one: str, other: str) -> bool:
+def is_same_store_url(one: str, other: str) -> bool:
     """Return whether two URLs of object stores name the same place."""
 
     def parts(url: str) -> tuple[str, str]:
         scheme, _, rest = url.partition("://")
-        return SAME_STORES.get(scheme, scheme), rest
+        return SCHEME_ALIASES.get(scheme, scheme), rest
 
     return parts(one) == parts(other)
 
@@ -253,7 +253,7 @@ def one_line(error: BaseException) -> str:
     text = COLOR.sub("", str(getattr(error, "strerror", None) or error))
     message = XML_MESSAGE.search(text)
     lines = [line.strip() for line in text.partition("<?xml")[0].replace("\u21b3", "").splitlines()]
-    lines = [line for line in lines if line and not FRAME.match(line)]
+    lines = [line for line in lines if line and not STACK_FRAME.match(line)]
     if not lines:
         return type(error).__name__
     first = lines[0].removeprefix("Kernel error -> ").removeprefix("Generic delta kernel error: ")

@@ -22,7 +22,7 @@ from headrace.archive.files import Archive, ArchivedFile, read_archive
 from headrace.archive.location import ArchiveLocation
 from headrace.archive.rows import in_id_order
 from headrace.archive.table import ArchiveTable, CountedFile, UpkeepResult, WrittenFile
-from headrace.archive.writer import DayFile
+from headrace.archive.writer import DayFileWriter
 from headrace.errors import HeadraceError
 from headrace.plurals import plural
 
@@ -43,7 +43,7 @@ def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[C
         HeadraceError: if one is damaged or was deleted, or the store fails.
     """
     day = files[0].date
-    output = DayFile(location, files[0].stream, None if day is None else str(day))
+    output = DayFileWriter(location, files[0].stream, None if day is None else str(day))
     try:
         with ExitStack() as stack:
             opened = [stack.enter_context(location.open_parquet(file.path)) for file in files]
@@ -51,7 +51,7 @@ def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[C
             schema = pa.schema([column for column in columns if column.name in names])
             for parquet in opened:
                 for batch in parquet.iter_batches(BATCH_ROWS):
-                    output.add(in_id_order(with_columns(batch, schema)))
+                    output.add(in_id_order(conform_to_schema(batch, schema)))
         merged = output.finish()
     except BaseException:
         output.abandon()
@@ -65,7 +65,7 @@ def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[C
     return merged
 
 
-def with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows with exactly the columns of a schema, cast to its types; a missing column is null."""
     columns = [
         batch.column(column.name).cast(column.type)

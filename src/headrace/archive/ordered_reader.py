@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from headrace.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
 from headrace.archive.rows import BATCH_ROWS, FileRowGroups, filter_id_range, may_contain, rows_per_batch
 from headrace.columns.time_formats import SLASHED_DATE, column_time_format
-from headrace.columns.value_texts import encodable, time_texts
+from headrace.columns.value_texts import time_texts, to_encodable
 from headrace.positions.entry_ids import EntryId
 
 # Derived columns are not read: the ID contains the time and the sequence.
@@ -76,13 +76,13 @@ def overlapping_row_groups(files: Iterable[ArchivedFile]) -> Iterator[list[RowGr
         waiting += [each for file in files_of_day for each in row_group_ranges(file)]
         waiting.sort(key=lambda each: (each.first, each.last))
         while waiting:
-            size = overlap_length(waiting)
+            size = count_overlapping(waiting)
             if any(may_precede(each.file.date, day) for each in waiting[:size]):
                 break
             yield waiting[:size]
             del waiting[:size]
     while waiting:
-        size = overlap_length(waiting)
+        size = count_overlapping(waiting)
         yield waiting[:size]
         del waiting[:size]
 
@@ -92,7 +92,7 @@ def may_precede(date: datetime.date | None, day: datetime.date) -> bool:
     return date is None or (day - date).days < DAYS_APART_MAX
 
 
-def overlap_length(ranges: list[RowGroupRange]) -> int:
+def count_overlapping(ranges: list[RowGroupRange]) -> int:
     """Return how many of the sorted ranges overlap the first one, directly or in a chain."""
     last = ranges[0].last
     for count, each in enumerate(ranges):
@@ -155,7 +155,7 @@ def restore_types(batch: pa.RecordBatch, fields: dict[str, pa.Field]) -> pa.Reco
         if pa.types.is_timestamp(column.type):
             column = time_texts(column, "epoch_ms" if field is None else time_format(field, "epoch_ms"))
         elif field is not None and time_format(field, "") == SLASHED_DATE:
-            column = encodable(column, SLASHED_DATE)
+            column = to_encodable(column, SLASHED_DATE)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 

@@ -22,15 +22,15 @@ ESCAPE_LENGTH = 3
 
 def partition_folder(stream: str, date: str | None) -> str:
     """Return the folder of a stream and day; the day is None after the year 9999."""
-    return f"stream={folder_value(stream)}/date={date or NULL_VALUE}"
+    return f"stream={folder_stream_name(stream)}/date={date or NULL_VALUE}"
 
 
-def folder_value(stream: str) -> str:
+def folder_stream_name(stream: str) -> str:
     """Return the name of a stream as it is encoded in the name of its folder."""
     if not stream:
         return NULL_VALUE
     encoded = quote(stream, safe="")
-    if has_own_folder(stream):
+    if is_folder_decodable(stream):
         return encoded
     digest = hashlib.sha256(stream.encode()).hexdigest()[:DIGEST_LENGTH]
     start = encoded[: NAME_MAX - DIGEST_LENGTH - 1]
@@ -38,6 +38,6 @@ def folder_value(stream: str) -> str:
     return f"{start if cut < 0 else start[:cut]}~{digest}"
 
 
-def has_own_folder(stream: str) -> bool:
+def is_folder_decodable(stream: str) -> bool:
     """Return whether the name of a stream can be decoded from the name of its folder."""
     return len(quote(stream, safe="")) <= NAME_MAX and stream != NULL_VALUE

@@ -59,11 +59,11 @@ def delete_watermarks(url: str, streams: Iterable[str], name: str) -> list[str]:
     """
     with servers_at(url) as servers:
         watermarks = list(iter_watermarks(servers, streams))
-        table = find_table([watermark for _, watermark in watermarks], name)
-        released = [stream for stream, watermark in watermarks if watermark.table == table]
+        table = find_table_id([watermark for _, watermark in watermarks], name)
+        released = [stream for stream, watermark in watermarks if watermark.table_id == table]
 
         def without_table(_: object, present: list[Watermark]) -> list[Watermark]:
-            return [each for each in present if each.table != table]
+            return [each for each in present if each.table_id != table]
 
         def release(stream: str) -> None:
             change_watermarks(servers.client(), stream, without_table)
@@ -73,17 +73,19 @@ def delete_watermarks(url: str, streams: Iterable[str], name: str) -> list[str]:
         return released
 
 
-def find_table(watermarks: Iterable[Watermark], name: str) -> str:
+def find_table_id(watermarks: Iterable[Watermark], name: str) -> str:
     """Return the ID of the table that a user names; an empty one if it is unknown.
 
     Raises:
         UsageError: if there is no such table, or there are several.
     """
     known = list(watermarks)
-    if name == UNKNOWN and not all(each.table for each in known):
+    if name == UNKNOWN and not all(each.table_id for each in known):
         return ""
     places = {quoted_location(name), quoted_location(os.path.abspath(name))}
-    found = {each.table for each in known if each.table == name or quoted_location(each.location) in places}
+    found = {
+        each.table_id for each in known if each.table_id == name or quoted_location(each.location) in places
+    }
     if len(found) > 1:
         raise UsageError(
             f"several archives were at {name}; give the ID of one of them: {', '.join(sorted(found))}"

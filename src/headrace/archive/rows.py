@@ -20,7 +20,10 @@ BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 DAY_MS = 24 * 3600 * 1000
 EPOCH = datetime.date(1970, 1, 1)
-NO_FIELD = {"exact", *(role for role, _ in ENTRY_ROLES.values())}  # kinds of columns that read no one field
+KINDS_WITHOUT_FIELD = {
+    "exact",
+    *(role for role, _ in ENTRY_ROLES.values()),
+}  # kinds of columns that read no one field
 OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
 BINARY_MAP = pa.map_(pa.binary(), pa.binary())
 
@@ -107,7 +110,7 @@ def column_of_field(spec: ColumnSpec) -> str | None:
 
     A field with the name of one of the archive's own columns has none: its entries are in `_exact`.
     """
-    return None if spec.kind in NO_FIELD or spec.name in OWN_COLUMNS else spec.name
+    return None if spec.kind in KINDS_WITHOUT_FIELD or spec.name in OWN_COLUMNS else spec.name
 
 
 def columns_to_read(schema: pa.Schema, specs: Sequence[ColumnSpec]) -> list[str]:

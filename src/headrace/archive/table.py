@@ -27,7 +27,7 @@ from headrace.archive.delta_log import (
     table_errors,
 )
 from headrace.archive.files import (
-    PARTITIONS,
+    PARTITION_COLUMNS,
     POSITIONS_KEY,
     VACUUMED_KEY,
     Archive,
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
-MARK_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
+COMMIT_ID_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
 HISTORY_READ = 10  # commits that other programs may have made at the same time
 
-ORPHANS_KEPT = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
+ORPHAN_RETENTION = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
 VACUUM_EVERY_MS = 24 * 3600 * 1000
 
 
@@ -89,9 +89,9 @@ class UpkeepResult:
         deleted: The number of entries whose days were deleted.
     """
 
-    merged: int = 0
-    into: int = 0
-    deleted: int = 0
+    merged_files: int = 0
+    merged_into: int = 0
+    deleted_entries: int = 0
 
 
 CountedFile = WrittenFile | ArchivedFile
@@ -147,8 +147,8 @@ class ArchiveTable:
             custom_metadata={
                 POSITIONS_KEY: positions_text(reached),
                 VACUUMED_KEY: str(self._vacuumed_ms),
-                MARK_KEY: mark,
-                ADDED_KEY: added_text(files),
+                COMMIT_ID_KEY: mark,
+                ADDED_KEY: added_counts_json(files),
             },
             app_transactions=[Transaction(APPLICATION, self._next_batch)],
         )
@@ -171,7 +171,7 @@ class ArchiveTable:
         try:
             with table_errors(self.location):
                 history = self._table.history(HISTORY_READ)
-                version = next(commit["version"] for commit in history if commit.get(MARK_KEY) == mark)
+                version = next(commit["version"] for commit in history if commit.get(COMMIT_ID_KEY) == mark)
                 self._table.restore(version - 1, ignore_missing_files=True)
         finally:  # a trim goes by the positions
             self._append([], self.positions)
@@ -191,7 +191,7 @@ class ArchiveTable:
         """
         with table_errors(self.location):
             self._table.update_incremental()
-            return any(commit.get(MARK_KEY) == mark for commit in self._table.history(HISTORY_READ))
+            return any(commit.get(COMMIT_ID_KEY) == mark for commit in self._table.history(HISTORY_READ))
 
     def _update(self) -> None:
         """Read the commits since the last one of this job. HeadraceError if another job made one."""
@@ -249,7 +249,7 @@ class ArchiveTable:
 
         actions = [*(add_action(file, data_change=False) for file in new), *map(remove_action, old)]
         with table_errors(self.location):
-            self._commit(actions, CommitProperties(custom_metadata={ADDED_KEY: added_text(new)}))
+            self._commit(actions, CommitProperties(custom_metadata={ADDED_KEY: added_counts_json(new)}))
         self.sync_log()
 
     def _commit(self, actions: Sequence[Any], properties: CommitProperties) -> None:
@@ -258,7 +258,7 @@ class ArchiveTable:
             list(actions),
             mode="append",
             schema=self._table.schema(),
-            partition_by=list(PARTITIONS),
+            partition_by=list(PARTITION_COLUMNS),
             commit_properties=properties,
         )
 
@@ -271,7 +271,7 @@ class ArchiveTable:
             # The newest version: the files that this job has just merged are no conflict.
             open_table(self.location).delete(f"date < DATE '{date.isoformat()}'")
         self.sync_log()
-        return UpkeepResult(deleted=sum(file.rows for file in old))
+        return UpkeepResult(deleted_entries=sum(file.rows for file in old))
 
     def vacuum(self, now: datetime.datetime) -> int:
         """Delete files of killed jobs, and replaced files, older than a week; at most once a day.
@@ -287,7 +287,7 @@ class ArchiveTable:
             return 0
         with table_errors(self.location):
             deleted = self._table.vacuum(
-                retention_hours=int(ORPHANS_KEPT.total_seconds() // 3600), dry_run=False, full=True
+                retention_hours=int(ORPHAN_RETENTION.total_seconds() // 3600), dry_run=False, full=True
             )
         self._vacuumed_ms = now_ms
         self.commit([], {})
@@ -334,7 +334,7 @@ def positions_text(positions: Positions) -> str:
     return json.dumps({stream: str(positions[stream]) for stream in sorted(positions)})
 
 
-def added_text(files: Sequence[CountedFile]) -> str:
+def added_counts_json(files: Sequence[CountedFile]) -> str:
     """Return how many files and entries a commit adds, as the text of the commit."""
     return json.dumps({"files": len(files), "entries": sum(file.rows for file in files)})
 

@@ -27,7 +27,7 @@ from headrace.archive.rows import (
     may_contain,
     rows_per_batch,
 )
-from headrace.columns.encoded import BatchAssembler, encode_entries
+from headrace.columns.batch_assembler import BatchAssembler, encode_entries
 from headrace.columns.layout import ArrowLayout
 from headrace.errors import HeadraceError
 

@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 
 from headrace.archive.files import highest_in_column
 from headrace.archive.location import ArchiveLocation, store_errors
-from headrace.archive.partitions import NULL_VALUE, folder_value
+from headrace.archive.partitions import NULL_VALUE, folder_stream_name
 from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import START, format_id, parse_id
 
@@ -33,7 +33,7 @@ class PresentFile:
 
 
 @dataclass(frozen=True)
-class LaterEntries:
+class UnarchivedEntries:
     """A file that no version has, with entries that the table lacks.
 
     Attributes:
@@ -83,16 +83,16 @@ def unreferenced_files(
     return known, [file for file in others if file.path not in referenced]
 
 
-def later_entries(
+def unarchived_entries(
     location: ArchiveLocation, file: PresentFile, archived_through: Mapping[str, str]
-) -> LaterEntries | None:
+) -> UnarchivedEntries | None:
     """Return which entries of a file the table lacks by their IDs; None if it lacks none.
 
     Raises:
         HeadraceError: if the file is not a whole Parquet file with IDs.
     """
     name = file.path.partition("/")[0].removeprefix(STREAM_FOLDER)
-    known = (stream for stream in archived_through if folder_value(stream) == name)
+    known = (stream for stream in archived_through if folder_stream_name(stream) == name)
     stream = next(known, "" if name == NULL_VALUE else unquote(name))
     try:
         with location.open_parquet(file.path) as parquet:
@@ -102,4 +102,4 @@ def later_entries(
     archived = archived_through.get(stream, START)
     if highest <= parse_id(archived):
         return None
-    return LaterEntries(stream, format_id(highest), archived)
+    return UnarchivedEntries(stream, format_id(highest), archived)

@@ -116,7 +116,7 @@ def check_archived_file(file: ArchivedFile) -> FileCheck:
     try:
         with file.location.open_parquet(file.path) as parquet:
             mismatch = file.mismatch(parquet)
-            bounds = time_bounds(parquet.metadata)
+            bounds = file_time_bounds(parquet.metadata)
             rows = parquet.metadata.num_rows
             if file.digest is None:
                 rows = sum(len(batch) for batch in parquet.iter_batches())
@@ -156,7 +156,7 @@ def changed_bytes(file: ArchivedFile) -> str | None:
     return None
 
 
-def time_bounds(metadata: pq.FileMetaData) -> tuple[datetime.datetime, datetime.datetime] | None:
+def file_time_bounds(metadata: pq.FileMetaData) -> tuple[datetime.datetime, datetime.datetime] | None:
     """Return the first and the last time in a file by its statistics; None if it has none."""
     found = []
     for number in range(metadata.num_row_groups):
@@ -196,7 +196,7 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
     with store_errors(location):
         DeltaTable.create(uri, schema, storage_options=location.storage_options())
         try:
-            rounds = (run_round(location, uri, number) for number in itertools.count(1))
+            rounds = (run_probe_round(location, uri, number) for number in itertools.count(1))
             outcomes: Counter[bool] = Counter()
             while outcomes.total() == 0 or max(outcomes.values()) < PROBE_MAJORITY:
                 outcomes[next(rounds) > 1] += 1
@@ -209,7 +209,7 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
         )
 
 
-def run_round(location: ArchiveLocation, uri: str, number: int) -> int:
+def run_probe_round(location: ArchiveLocation, uri: str, number: int) -> int:
     """Return how many writers succeed to commit a version that only one may commit.
 
     Raises:
@@ -218,7 +218,7 @@ def run_round(location: ArchiveLocation, uri: str, number: int) -> int:
     from deltalake import DeltaTable
 
     tables = [DeltaTable(uri, storage_options=location.storage_options()) for _ in range(PROBE_WRITERS)]
-    errors = commit_at_once(tables, number)
+    errors = commit_concurrently(tables, number)
     if len(errors) == len(tables):
         raise HeadraceError(
             f"{location}: the object store rejects conditional writes (If-None-Match), which commits need: "
@@ -227,7 +227,7 @@ def run_round(location: ArchiveLocation, uri: str, number: int) -> int:
     return len(tables) - len(errors)
 
 
-def commit_at_once(tables: list[DeltaTable], number: int) -> list[Exception]:
+def commit_concurrently(tables: list[DeltaTable], number: int) -> list[Exception]:
     """Commit the same transaction to a table by several writers at once; return the errors of the losers."""
     from deltalake import CommitProperties, Transaction
 

@@ -46,13 +46,13 @@ class Watermark:
     """
 
     position: Position
-    table: str = ""
+    table_id: str = ""
     location: str = ""
 
     @property
     def name(self) -> str:
         """The location, or what else is known of the archive."""
-        return self.location or self.table or UNKNOWN
+        return self.location or self.table_id or UNKNOWN
 
     @property
     def has_entries(self) -> bool:
@@ -61,7 +61,7 @@ class Watermark:
 
     def __str__(self) -> str:
         return " ".join(
-            part for part in (str(self.position), self.table, quoted_location(self.location)) if part
+            part for part in (str(self.position), self.table_id, quoted_location(self.location)) if part
         )
 
 
@@ -84,7 +84,7 @@ def published_watermarks(client: Any, stream: str) -> list[Watermark]:
     return parse_watermarks(stream, client.get(watermark_key(stream)))
 
 
-def published_id(client: Any, stream: str) -> str | None:
+def lowest_published_id(client: Any, stream: str) -> str | None:
     """Return the ID up to which all archives have a stream; None if there is no archive, or one has no entry.
 
     Raises:
@@ -166,17 +166,17 @@ def raise_watermark(client: Any, stream: str, wanted: Watermark) -> str | None:
     """
 
     def change(pipe: Any, present: list[Watermark]) -> list[Watermark]:
-        own, others = split_own(present, wanted.table)
+        own, others = split_by_table(present, wanted.table_id)
         current = None if own is None else own.position
         if not replaces_watermark(pipe, stream_key(stream), current, wanted.position):
             return present
         return [*others, wanted]
 
-    own, _ = split_own(change_watermarks(client, stream, change), wanted.table)
+    own, _ = split_by_table(change_watermarks(client, stream, change), wanted.table_id)
     return None if own is None else own.position.id
 
 
-def limit_watermark(client: Any, stream: str, limit: Watermark, *, is_job: bool) -> None:
+def lower_watermark(client: Any, stream: str, limit: Watermark, *, is_job: bool) -> None:
     """Lower the watermark of an archive to what its table has.
 
     Args:
@@ -188,7 +188,7 @@ def limit_watermark(client: Any, stream: str, limit: Watermark, *, is_job: bool)
     """
 
     def change(pipe: Any, present: list[Watermark]) -> list[Watermark]:
-        own, others = split_own(present, limit.table)
+        own, others = split_by_table(present, limit.table_id)
         if own is None:
             return [*others, replace(limit, position=Position())] if is_job else others
         is_higher = parse_id(own.position.id) > parse_id(limit.position.id)
@@ -197,10 +197,10 @@ def limit_watermark(client: Any, stream: str, limit: Watermark, *, is_job: bool)
     change_watermarks(client, stream, change)
 
 
-def split_own(watermarks: list[Watermark], table: str) -> tuple[Watermark | None, list[Watermark]]:
+def split_by_table(watermarks: list[Watermark], table: str) -> tuple[Watermark | None, list[Watermark]]:
     """Return the watermark of a table, if there is one, and the others."""
-    own = [each for each in watermarks if each.table == table]
-    return own[0] if own else None, [each for each in watermarks if each.table != table]
+    own = [each for each in watermarks if each.table_id == table]
+    return own[0] if own else None, [each for each in watermarks if each.table_id != table]
 
 
 def replaces_watermark(client: Any, name: bytes, current: Position | None, wanted: Position) -> bool:

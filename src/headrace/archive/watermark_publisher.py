@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from headrace.archive.release import iter_watermarks
-from headrace.archive.watermark import Watermark, limit_watermark, raise_watermark
+from headrace.archive.watermark import Watermark, lower_watermark, raise_watermark
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.write_timeouts import explain_timeouts
@@ -53,7 +53,7 @@ class WatermarkPublisher:
                 self._send(stream, position, raise_watermark)
                 self._published[stream] = position
 
-    def limit(self, positions: Positions, *, is_job: bool = False) -> None:
+    def lower(self, positions: Positions, *, is_job: bool = False) -> None:
         """Lower the watermarks of streams that are archived only up to these positions.
 
         Args:
@@ -64,7 +64,7 @@ class WatermarkPublisher:
             HeadraceError: if the server rejects one.
         """
         for stream, position in positions.items():
-            self._send(stream, position, partial(limit_watermark, is_job=is_job))
+            self._send(stream, position, partial(lower_watermark, is_job=is_job))
 
     def _send(self, stream: str, position: Position, change: Callable[[Any, str, Watermark], object]) -> None:
         """Change the watermark of a stream on the server."""

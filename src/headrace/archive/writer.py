@@ -53,14 +53,14 @@ def write_days(
         zone: The time zone of its days.
     """
     files: list[WrittenFile] = []
-    day: DayFile | None = None
+    day: DayFileWriter | None = None
     try:
         for batch in batches:
             for date, rows in split_days(batch, zone):
                 if day is None or day.date != date:
                     if day is not None:
                         files.append(day.finish())
-                    day = DayFile(location, stream, date)
+                    day = DayFileWriter(location, stream, date)
                 day.add(rows)
         if day is not None:
             files.append(day.finish())
@@ -107,7 +107,7 @@ def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, p
         yield date, batch.slice(start, stop - start)
 
 
-class DayFile:
+class DayFileWriter:
     """A Parquet file of one stream and day, which is being written."""
 
     def __init__(self, location: ArchiveLocation, stream: str, date: str | None) -> None:

@@ -95,7 +95,7 @@ class Column:
     number: cython.longlong  # integers, times, booleans
     real: cython.double
     raw: bytes  # converted values
-    token: cython.Py_ssize_t  # in runs of entries: the number of the value's token; -1 for none
+    token_number: cython.Py_ssize_t  # in runs of entries: the number of the value's token; -1 for none
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Column:
         self.number = 0
         self.real = 0
         self.raw = b""
-        self.token = -1
+        self.token_number = -1
 
     @cython.cfunc
     @cython.exceptval(check=False)

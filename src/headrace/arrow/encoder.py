@@ -130,7 +130,7 @@ class RangeEncoder:
             walk = entries.walk
             if walk.same and self.node is not entries.node:
                 self._bind(entries.node)
-            if walk.same and self.run_appender.usable and self._append_run(entries, walk, count):
+            if walk.same and self.run_appender.can_append and self._append_run(entries, walk, count):
                 continue
             self.ms = walk.ms
             self.seq = walk.seq
@@ -222,7 +222,7 @@ class RangeEncoder:
         self.node = node
         self.node_columns.clear()
         names.offsets_in_pack.used = 0
-        for _ in range(node.fields):
+        for _ in range(node.field_count):
             self.node_columns.append(self._column_of(p, at))
             names.offsets_in_pack.put_u32(at)
             at = listpack_walk.next_at(p, at)
@@ -292,7 +292,7 @@ class RangeEncoder:
         if self.fields is not None:
             self.names = self.names_of_node
             self.value_offsets.used = 0
-            for i in range(walk.fields):
+            for i in range(walk.field_count):
                 self.value_offsets.put_u32(at)
                 column = self.node_columns[i]
                 at = column.read_element(p, at)
@@ -311,7 +311,7 @@ class RangeEncoder:
         names: FieldNames = self.names_of_entry
         names.offsets_in_pack.used = 0
         self.value_offsets.used = 0
-        for _ in range(walk.fields):
+        for _ in range(walk.field_count):
             names.offsets_in_pack.put_u32(at)
             column = self._column_of(p, at) if self.field_columns else self.ignored
             at = listpack_walk.next_at(p, at)
@@ -339,8 +339,8 @@ class RangeEncoder:
         column.misfits += 1
         if self.mode == FAILFAST:
             raise malformed.not_utf8(self.stream, self._entry_id())
-        self.work += 4 * (size + self.names.size)
-        if size + self.names.size > field_names.ESCAPED_BYTES_MAX:
+        self.work += 4 * (size + self.names.total_bytes)
+        if size + self.names.total_bytes > field_names.ESCAPED_BYTES_MAX:
             self._handle_malformed(column)
         return False
 

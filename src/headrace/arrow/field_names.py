@@ -25,7 +25,7 @@ class FieldNames:
     repeated: GrowableBuffer  # a byte each: 1 if a later name is the same, because a map has each key once
     are_utf8: cython.bint  # whether all are UTF-8
     escape: cython.bint  # whether to escape bytes that are not UTF-8
-    size: cython.Py_ssize_t  # total bytes
+    total_bytes: cython.Py_ssize_t  # total bytes
     texts: Column  # the names that are not repeated: the keys of each row
 
     def __init__(self, escape: cython.bint) -> None:
@@ -34,7 +34,7 @@ class FieldNames:
         self.repeated = GrowableBuffer(64)
         self.texts = Column("text")
         self.are_utf8 = False
-        self.size = 0
+        self.total_bytes = 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -47,15 +47,15 @@ class FieldNames:
         at: cython.Py_ssize_t
         name: bytes
         self.are_utf8 = True
-        self.size = 0
+        self.total_bytes = 0
         self.repeated.used = 0
         if self.repeated.cap < count:
             self.repeated.grow(count)
         for i in range(count):
             at = mem.u32le(self.offsets_in_pack.p, 4 * i)
-            self.size += listpack_walk.next_at(p, at) - at
+            self.total_bytes += listpack_walk.next_at(p, at) - at
             self.are_utf8 = self.are_utf8 and is_utf8_element(p, at)
-        escape: cython.bint = self.escape and not self.are_utf8 and self.size <= ESCAPED_BYTES_MAX
+        escape: cython.bint = self.escape and not self.are_utf8 and self.total_bytes <= ESCAPED_BYTES_MAX
         for i in range(count):
             at = mem.u32le(self.offsets_in_pack.p, 4 * i)
             self.repeated.p[i] = 0

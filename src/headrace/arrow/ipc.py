@@ -41,14 +41,14 @@ from headrace.arrow.growable_buffer import GrowableBuffer
 
 CONTINUATION = cython.declare(cython.uint, 0xFFFFFFFF)
 ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
-PREFIX = cython.declare(cython.Py_ssize_t, 8)
+PREFIX_BYTES = cython.declare(cython.Py_ssize_t, 8)
 VERSION = cython.declare(cython.uint, 4)  # V5
 RECORD_BATCH = cython.declare(cython.uint, 3)
-MESSAGE_VTABLE = cython.declare(cython.Py_ssize_t, 4)
-MESSAGE = cython.declare(cython.Py_ssize_t, 16)
-BATCH_VTABLE = cython.declare(cython.Py_ssize_t, 36)
-BATCH = cython.declare(cython.Py_ssize_t, 48)
-NODES = cython.declare(cython.Py_ssize_t, 68)
+MESSAGE_VTABLE_OFFSET = cython.declare(cython.Py_ssize_t, 4)
+MESSAGE_OFFSET = cython.declare(cython.Py_ssize_t, 16)
+BATCH_VTABLE_OFFSET = cython.declare(cython.Py_ssize_t, 36)
+BATCH_OFFSET = cython.declare(cython.Py_ssize_t, 48)
+NODES_OFFSET = cython.declare(cython.Py_ssize_t, 68)
 
 
 @cython.final
@@ -91,14 +91,14 @@ class BatchMessage:
     @cython.ccall
     def head(self, rows: cython.Py_ssize_t) -> bytearray:
         """Return everything before the body."""
-        metadata: cython.Py_ssize_t = NODES + 12 + self.nodes.used + self.spans.used
-        size: cython.Py_ssize_t = padded(PREFIX + metadata)
+        metadata: cython.Py_ssize_t = NODES_OFFSET + 12 + self.nodes.used + self.spans.used
+        size: cython.Py_ssize_t = padded(PREFIX_BYTES + metadata)
         head: bytearray = bytearray(size)
         p: cython.p_uchar = head
         mem.put_u32le(p, 0, CONTINUATION)
-        mem.put_u32le(p, 4, size - PREFIX)
+        mem.put_u32le(p, 4, size - PREFIX_BYTES)
         self._put_head(p, rows)
-        at: cython.Py_ssize_t = PREFIX + NODES
+        at: cython.Py_ssize_t = PREFIX_BYTES + NODES_OFFSET
         mem.put_u32le(p, at, self.nodes.used // 16)
         mem.copy(p, at + 4, self.nodes.p, 0, self.nodes.used)
         at += 4 + self.nodes.used + 4
@@ -119,21 +119,21 @@ class BatchMessage:
     @cython.exceptval(check=False)
     def _put_head(self, p: cython.p_uchar, rows: cython.Py_ssize_t) -> cython.void:
         """Write the metadata before the vectors; p is the message, filled with zeros."""
-        message: cython.Py_ssize_t = PREFIX + MESSAGE
-        batch: cython.Py_ssize_t = PREFIX + BATCH
-        mem.put_u32le(p, PREFIX, MESSAGE)
-        _put_vtable(p, PREFIX + MESSAGE_VTABLE, 12, 4, 6, 16)
-        mem.put_u16le(p, PREFIX + MESSAGE_VTABLE + 10, 8)
-        mem.put_u32le(p, message, MESSAGE - MESSAGE_VTABLE)
+        message: cython.Py_ssize_t = PREFIX_BYTES + MESSAGE_OFFSET
+        batch: cython.Py_ssize_t = PREFIX_BYTES + BATCH_OFFSET
+        mem.put_u32le(p, PREFIX_BYTES, MESSAGE_OFFSET)
+        _put_vtable(p, PREFIX_BYTES + MESSAGE_VTABLE_OFFSET, 12, 4, 6, 16)
+        mem.put_u16le(p, PREFIX_BYTES + MESSAGE_VTABLE_OFFSET + 10, 8)
+        mem.put_u32le(p, message, MESSAGE_OFFSET - MESSAGE_VTABLE_OFFSET)
         mem.put_u16le(p, message + 4, VERSION)
         p[message + 6] = RECORD_BATCH
         mem.put_u64le(p, message + 8, self.size)
-        mem.put_u32le(p, message + 16, BATCH - MESSAGE - 16)
-        _put_vtable(p, PREFIX + BATCH_VTABLE, 10, 8, 4, 16)
-        mem.put_u32le(p, batch, BATCH - BATCH_VTABLE)
-        mem.put_u32le(p, batch + 4, NODES - BATCH - 4)
+        mem.put_u32le(p, message + 16, BATCH_OFFSET - MESSAGE_OFFSET - 16)
+        _put_vtable(p, PREFIX_BYTES + BATCH_VTABLE_OFFSET, 10, 8, 4, 16)
+        mem.put_u32le(p, batch, BATCH_OFFSET - BATCH_VTABLE_OFFSET)
+        mem.put_u32le(p, batch + 4, NODES_OFFSET - BATCH_OFFSET - 4)
         mem.put_u64le(p, batch + 8, rows)
-        mem.put_u32le(p, batch + 16, NODES + 8 + self.nodes.used - BATCH - 16)
+        mem.put_u32le(p, batch + 16, NODES_OFFSET + 8 + self.nodes.used - BATCH_OFFSET - 16)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

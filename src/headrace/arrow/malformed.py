@@ -14,13 +14,13 @@ MODES = {"PERMISSIVE": 0, "DROPMALFORMED": 1, "FAILFAST": 2}
 CORRUPT_BYTES_MAX = 16 << 20
 
 # What to do about a value that may not be null, in Spark. The library replaces this sentence.
-MAKE_NULLABLE = (
+SPARK_NULLABLE_ADVICE = (
     "Make the column a STRING, or nullable in mode PERMISSIVE, or set the option mode to DROPMALFORMED."
 )
 
 # What to do about a part of an ID that is too large for any column. The archive job and the library replace
 # this sentence.
-READ_WITHOUT = "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
+SPARK_ID_PART_ADVICE = "Read such a stream with a schema that has `_id STRING` and not that part of the ID."
 
 
 class MalformedEntry(HeadraceError):
@@ -31,7 +31,8 @@ def missing_value(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
     """Return the error for an entry without a fitting value for the field of that name; b"" for no field."""
     what = f"field {name.decode(errors='replace')!r}" if name else "a field"
     return MalformedEntry(
-        f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. {MAKE_NULLABLE}"
+        f"stream {stream!r}, entry {entry_id}: {what} is missing or does not fit its column. "
+        f"{SPARK_NULLABLE_ADVICE}"
     )
 
 
@@ -39,7 +40,7 @@ def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
     """Return the error for a part of an ID, "sequence" or "time", that is too large for its column."""
     kind = "LONG" if part == "sequence" else "TIMESTAMP"
     return MalformedEntry(
-        f"stream {stream!r}, entry {entry_id}: its {part} does not fit a {kind}. {READ_WITHOUT}"
+        f"stream {stream!r}, entry {entry_id}: its {part} does not fit a {kind}. {SPARK_ID_PART_ADVICE}"
     )
 
 

@@ -43,7 +43,7 @@ class NodeRunAppender(RunAppender):
     key_ends: GrowableBuffer  # 0, and where each name ends
     value_offsets: GrowableBuffer
     pairs: cython.Py_ssize_t  # fields of an entry
-    usable: cython.bint
+    can_append: cython.bint
     end: cython.Py_ssize_t
     ms: cython.ulonglong
     seq: cython.ulonglong
@@ -54,7 +54,7 @@ class NodeRunAppender(RunAppender):
         self.key_bytes = self.key_ends = keys.values
         self.value_offsets = GrowableBuffer(64)
         self.pairs = 0
-        self.usable = False
+        self.can_append = False
         self.end = 0
         self.ms = 0
         self.seq = 0
@@ -69,20 +69,20 @@ class NodeRunAppender(RunAppender):
         self.pairs = len(bound)
         self.key_bytes = texts.values
         self.key_ends = texts.offsets
-        self.usable = self.supported
+        self.can_append = self.supports_columns
         for column in self.columns:
-            column.token = 0 if column.kind < kinds.CORRUPT else -1
+            column.token_number = 0 if column.kind < kinds.CORRUPT else -1
         for i in range(self.pairs):  # of a field named twice the last value counts
             column = bound[i]
-            column.token = i
+            column.token_number = i
         for column in self.columns:
-            if column.token < 0 and not column.nullable:
-                self.usable = False
+            if column.token_number < 0 and not column.nullable:
+                self.can_append = False
             elif column.kind == kinds.FIELDS:
                 once: cython.bint = texts.offsets.used // 4 - 1 == self.pairs
                 if not once or (column.utf8 and not are_utf8):
-                    self.usable = False
-        return self.usable
+                    self.can_append = False
+        return self.can_append
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -111,7 +111,7 @@ class NodeRunAppender(RunAppender):
             return 0
         column: Column
         for column in self.columns:
-            if good > 0 and column.token >= 0:
+            if good > 0 and column.token_number >= 0:
                 good = self._append_values(p, good, column)
         self.finish(row, row + good)
         self.max_entries = (
@@ -236,7 +236,7 @@ class NodeRunAppender(RunAppender):
         if values.used + column.width * rows > values.cap:
             values.grow(column.width * rows)
         for i in range(rows):
-            column.read_element(p, self._value_offset(i, column.token + 1))
+            column.read_element(p, self._value_offset(i, column.token_number + 1))
             if not column.parse(p):
                 return i
             if real:
@@ -254,7 +254,7 @@ class NodeRunAppender(RunAppender):
         values: GrowableBuffer = column.values
         offsets: GrowableBuffer = column.offsets
         checked: cython.bint = column.kind == kinds.TEXT
-        offset: cython.Py_ssize_t = 4 * (column.token + 1)
+        offset: cython.Py_ssize_t = 4 * (column.token_number + 1)
         i: cython.Py_ssize_t
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)

@@ -30,7 +30,7 @@ class RunAppender:
     keys: Column
     items: Column
     ids: GrowableBuffer
-    supported: cython.bint
+    supports_columns: cython.bint
     max_entries: cython.Py_ssize_t
 
     def __init__(self, columns: list[Column], keys: Column, items: Column) -> None:
@@ -38,14 +38,14 @@ class RunAppender:
         self.keys = keys
         self.items = items
         self.ids = GrowableBuffer(64)
-        self.supported = len(columns) > 0
+        self.supports_columns = len(columns) > 0
         self.max_entries = RUN_MAX
         column: Column
         for column in columns:
             if column.kind == kinds.BOOLEAN or column.kind == kinds.CONVERTED:
-                self.supported = False
+                self.supports_columns = False
             if column.convert is not None and column.kind != kinds.INTEGER:
-                self.supported = False
+                self.supports_columns = False
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -69,7 +69,7 @@ class RunAppender:
         row: cython.Py_ssize_t
         column: Column
         for column in self.columns:
-            column.found = column.token >= 0
+            column.found = column.token_number >= 0
             if not column.found:
                 for row in range(before, rows):
                     column.write(self.ids.p, row)

@@ -15,7 +15,7 @@ class OutputLostError(Exception):
 
 
 @contextmanager
-def writing() -> Iterator[None]:
+def wrap_output_errors() -> Iterator[None]:
     """Convert an OSError in the block into OutputLostError: callers take an OSError for a lost server."""
     try:
         yield

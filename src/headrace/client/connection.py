@@ -28,7 +28,9 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
     Any other error closes the connection, because replies may still arrive.
     """
     try:
-        connection.send_packed_command(connection.pack_commands([as_text(words) for words in requests]))
+        connection.send_packed_command(
+            connection.pack_commands([encode_numbers(words) for words in requests])
+        )
         replies: list[Any] = []
         for _ in requests:
             try:
@@ -41,7 +43,7 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
         raise
 
 
-def as_text(words: Words) -> list[bytes | str]:
+def encode_numbers(words: Words) -> list[bytes | str]:
     """Return the words of a command, with its integers as decimal digits.
 
     hiredis 3.5 must not convert them: a signal handler can run meanwhile, and if it raises an exception (as
@@ -99,7 +101,7 @@ class RawConnection:
 
     def send(self, *words: bytes | int) -> None:
         """Send one command; its reply is read with receive()."""
-        self.send_encoded(*self._connection.pack_command(*as_text(words)))
+        self.send_encoded(*self._connection.pack_command(*encode_numbers(words)))
 
     def send_encoded(self, *commands: bytes | bytearray | memoryview) -> None:
         """Send encoded commands.

@@ -62,7 +62,7 @@ class WakeupSocket:
         self._writer.close()
 
 
-class WakeupSockets:
+class WakeupSocketPool:
     """A pool of wakeup sockets. Each is used for one wait after the other.
 
     They are reused and not closed, because another thread may still call wake() of one whose wait is over.
@@ -124,7 +124,7 @@ def exchange_until_woken(
         seconds: when a server that has not replied counts as dead.
     """
     try:
-        client_id = own_id(connection)
+        client_id = client_id_of(connection)
         sock = connection._sock
         connection.send_packed_command(connection.pack_command(*request))
         poll = select.poll()
@@ -181,7 +181,7 @@ def unblock(other: Any, client_id: int, sock: socket.socket) -> float:
     return (other.socket_timeout or 30.0) * 1000
 
 
-def own_id(connection: Any) -> int:
+def client_id_of(connection: Any) -> int:
     """Return the client ID that the server gave the connection. The server is asked once for each socket."""
     sock, client_id = getattr(connection, "headrace_client_id", (None, 0))
     if sock is not None and sock is connection._sock:

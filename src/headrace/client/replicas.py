@@ -5,7 +5,7 @@
 
 Only a replica whose link to its primary is up is used, and always the same one until it is lost. Replicas
 that have XARROW are preferred. A replica may be behind its primary, or behind the replica that was used
-before: require_positions() detects that. It is not an error if the primary lacks the entries, too.
+before: require_caught_up() detects that. It is not an error if the primary lacks the entries, too.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ReadReplica(Standalone):
         """Close the connections."""
         self.refresh()
 
-    def require_positions(self, last_ids: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    def require_caught_up(self, last_ids: Mapping[str, str], wanted: Mapping[str, str]) -> None:
         """Raise ServerUnavailable if a stream at the replica ends before an ID that its primary has.
 
         If the stream at the primary also ends before that ID, nothing is raised: it was deleted, or a

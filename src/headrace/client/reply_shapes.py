@@ -98,7 +98,7 @@ def is_entry(reply: object) -> bool:
     return row(is_id, maybe(list_of(is_bytes)))(reply) and len(reply[1] or ()) % 2 == 0  # type: ignore[index]
 
 
-def is_columns(reply: object) -> bool:
+def is_xarrow_reply(reply: object) -> bool:
     """Return whether this is a reply of XARROW: last ID, four counts, perhaps a list of counts, a message."""
     if not row(maybe(is_id), is_count, is_count, is_count, is_count)(reply):
         return False
@@ -106,7 +106,7 @@ def is_columns(reply: object) -> bool:
     return is_bytes(message) and (not misfits or (len(misfits) == 1 and list_of(is_count)(misfits[0])))
 
 
-def is_pending(reply: object) -> bool:
+def is_xpending_reply(reply: object) -> bool:
     """Return whether this is a reply of XPENDING: the summary, or a row for each entry."""
     return row(is_integer, maybe(is_id), maybe(is_id))(reply) or list_of(
         row(is_id, is_bytes, is_integer, is_integer)
@@ -141,7 +141,7 @@ SHAPES: dict[str, Shape] = {
     "WAIT": is_integer,
     "XACK": is_integer,
     "XADD": maybe(is_id),
-    "XARROW": is_columns,
+    "XARROW": is_xarrow_reply,
     "XAUTOCLAIM": row(is_id, list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply)))),
     "XCLAIM": list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply))),
     "XCOUNT": is_integer,
@@ -150,7 +150,7 @@ SHAPES: dict[str, Shape] = {
     "XINFO STREAM": IS_STREAM_INFO,
     "XDEL": is_integer,
     "XLEN": is_count,
-    "XPENDING": is_pending,
+    "XPENDING": is_xpending_reply,
     "XRANGE": list_beginning_with(is_entry),
     "XREAD": maybe(list_of(row(is_bytes, list_beginning_with(is_entry)))),
     "XREADGROUP": maybe(list_of(row(is_bytes, list_beginning_with(row(is_id))))),
@@ -188,7 +188,7 @@ def unexpected_reply(url: str, name: str, reply: object) -> UnexpectedReply:
     return UnexpectedReply(f"{where}: its reply to {name} is not one of Redis: {text}; is it a Redis server?")
 
 
-def guard(client: Any, url: str) -> Any:
+def add_reply_checks(client: Any, url: str) -> Any:
     """Make a client of redis-py check the shape of replies before it converts them; return the client.
 
     A reply of another shape then raises UnexpectedReply.

@@ -78,7 +78,7 @@ ADVICE_FOR_CODE = {
 DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps retrying, and reads still work."
 
 
-def reason_of(text: str) -> str:
+def exec_abort_reason(text: str) -> str:
     """Return the error that made EXEC fail, if the text gives it; otherwise the text.
 
     >>> reason_of("EXECABORT Transaction discarded because of: OOM command not allowed")
@@ -95,7 +95,7 @@ def command_error(text: str) -> CommandError:
     >>> type(command_error("NOGROUP No such consumer group 'g' for key name 's'")).__name__
     'NoSuchGroup'
     """
-    text = reason_of(text)
+    text = exec_abort_reason(text)
     code = text.partition(" ")[0]
     make = BY_CODE.get(code)
     if make is None:

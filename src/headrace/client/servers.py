@@ -144,7 +144,7 @@ class Servers:
                 twice.
             reached: by stream, an ID that a replica must have. Then the last command that enqueue() queues
                 for the stream must be XINFO STREAM. The call waits for a replica that is behind; see
-                ReadReplica.require_positions().
+                ReadReplica.require_caught_up().
         """
         streams = tuple(streams)
         counts: dict[str, int] = {}
@@ -163,7 +163,7 @@ class Servers:
             found = {stream: [next(each) for _ in range(n)] for stream, n in counts.items()}
             if reached and isinstance(self._topology, ReadReplica):
                 infos = {stream: found[stream][-1] for stream in reached if stream in found}
-                self._topology.require_positions(
+                self._topology.require_caught_up(
                     {s: i["last-generated-id"].decode() for s, i in infos.items() if isinstance(i, dict)},
                     {stream: reached[stream] for stream in infos},
                 )
@@ -235,7 +235,7 @@ class Servers:
                 try:
                     last_id = connection.last_generated_id()
                     found = {} if last_id is None else {stream: last_id}
-                    self._topology.require_positions(found, {stream: reached})
+                    self._topology.require_caught_up(found, {stream: reached})
                 except BaseException:
                     connection.close()
                     raise

@@ -24,7 +24,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable, cluster_node_error
 from headrace.client.redis_clients import redis_client
-from headrace.client.reply_shapes import guard
+from headrace.client.reply_shapes import add_reply_checks
 from headrace.client.url import ServerUrl, parse_server_url, without_password
 from headrace.errors import UsageError
 from headrace.fork_safe_lock import ForkSafeLock
@@ -217,12 +217,12 @@ def topology_of_url(url: ServerUrl, shown: str, retry: Retry | None = NO_RETRY) 
     if url.kind == "cluster":
         return Cluster(list(url.hosts), settings, shown)
     if url.kind == "standalone":
-        return Standalone(guard(redis_client(url, **settings), shown), shown)
+        return Standalone(add_reply_checks(redis_client(url, **settings), shown), shown)
     # A Sentinel that does not reply is not retried: the next one is asked.
     sentinels = settings_for_sentinels(url)
     settings["redis_connect_func"] = require_master
     client = redis_client(replace(url, sentinel_settings=sentinels), **settings)
-    return Sentinel(guard(client, shown), shown)
+    return Sentinel(add_reply_checks(client, shown), shown)
 
 
 def settings_for_sentinels(url: ServerUrl) -> dict[str, Any]:

@@ -26,7 +26,7 @@ PROBE_TIMEOUT_S = 5.0  # how long to wait for the reply to the probe
 DISK_ERROR = "MISCONF"
 
 
-def disk_error(servers: Servers, stream: str) -> str:
+def probe_disk_error(servers: Servers, stream: str) -> str:
     """Ask a stream's server whether it rejects writes because of its disk.
 
     The request is XADD NOMKSTREAM to a key that does not exist, so it changes nothing.
@@ -57,7 +57,7 @@ def wait_for_reply(connection: RawConnection, servers: Servers, stream: str) -> 
     """
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while not connection.wait_readable(REPLY_PROBE_S):
-        if reason := disk_error(servers, stream):
+        if reason := probe_disk_error(servers, stream):
             raise CommandError(describe_disk_error(reason))
         if time.monotonic() > deadline:
             return
@@ -69,7 +69,7 @@ def explain_timeouts(servers: Servers, stream: str) -> Iterator[None]:
     try:
         yield
     except redis.TimeoutError as error:
-        if reason := disk_error(servers, stream):
+        if reason := probe_disk_error(servers, stream):
             raise CommandError(describe_disk_error(reason)) from error
         raise
 

@@ -63,7 +63,7 @@ class DecimalConverter:
 
 
 @dataclass(frozen=True)
-class ScaledInteger:
+class ScaledIntegerConverter:
     """Converts an integer between low and high, times scale, to 64 bits; any other text by `other`."""
 
     low: int

@@ -84,13 +84,13 @@ def parse_schema(columns: str) -> pa.Schema:
         UsageError: if they are not valid.
     """
     parser = ColumnParser(columns)
-    found = parser.columns("")
+    found = parser.parse_until("")
     if not found:
         raise parser.error()
     return pa.schema(found)
 
 
-def declarations(columns: pa.Schema) -> str:
+def format_columns(columns: pa.Schema) -> str:
     """Return columns in SQL, as parse_schema() reads them."""
     texts = []
     for column in columns:
@@ -153,7 +153,7 @@ class ColumnParser:
         """Return the error for a text that is not valid."""
         return UsageError(f"not a list of columns: {self._text!r}; {EXAMPLE}")
 
-    def columns(self, closing: str) -> list[pa.Field]:
+    def parse_until(self, closing: str) -> list[pa.Field]:
         """Parse columns up to the end of the text, or to a closing sign."""
         fields: list[pa.Field] = []
         while not self._accept(closing):
@@ -188,7 +188,7 @@ class ColumnParser:
             )
         self._expect("<")
         if word == "struct":
-            return pa.struct(self.columns(">"))
+            return pa.struct(self.parse_until(">"))
         first = self._type()
         if word == "map":
             self._expect(",")

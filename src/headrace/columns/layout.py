@@ -22,7 +22,7 @@ from headrace.columns.specs import ColumnSpec, column_comment, field_spec
 from headrace.errors import UsageError
 
 DEFAULT_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.string(), pa.string()))])
-TIME_FORMAT = "auto"  # of a column of times without a comment
+DEFAULT_TIME_FORMAT = "auto"  # of a column of times without a comment
 ENTRY_ROLES = {
     "_stream": ("stream", "string"),
     "_id": ("id", "string"),
@@ -72,15 +72,15 @@ class ArrowLayout:
         if twice:
             raise UsageError(f"the schema has the column {', '.join(twice)} twice: remove one")
         self.schema = schema
-        self.specs = [column_spec(field, TIME_FORMAT) for field in schema]
+        self.specs = [column_spec(field, DEFAULT_TIME_FORMAT) for field in schema]
         columns = zip(self.specs, schema, strict=True)
         decoded = [(spec, field) for spec, field in columns if spec.kind != "stream"]
         self.decoded_specs = [spec for spec, _ in decoded]
         self.decoded_fields = [field for _, field in decoded]
 
-    def columns(self) -> list[Column]:
+    def new_columns(self) -> list[Column]:
         """Return new columns for a decoder."""
-        return [spec.column() for spec in self.decoded_specs]
+        return [spec.new_column() for spec in self.decoded_specs]
 
     @property
     def server_can_encode(self) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.arrow.columns import Column
 from headrace.columns import converters
-from headrace.columns.nested import NestedConverter, is_nested, unreadable_part
+from headrace.columns.nested_from_json import NestedConverter, is_nested, unreadable_part
 from headrace.columns.time_formats import SLASHED_DATE
 
 TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
@@ -41,7 +41,7 @@ class ColumnSpec:
     settings: dict[str, Any]
     time_format: str = "epoch_ms"
 
-    def column(self) -> Column:
+    def new_column(self) -> Column:
         """Return a new column for a decoder."""
         kind = "text" if self.kind == "nested" else self.kind
         return Column(kind, self.name.encode(), **self.settings)

@@ -35,7 +35,7 @@ class IsoStyle:
     pattern: str
     unit: str
     zone: str
-    shift: datetime.timedelta
+    utc_offset: datetime.timedelta
 
 
 def parse_style(text: str) -> IsoStyle | None:
@@ -60,7 +60,7 @@ def infer_style(text: bytes) -> str:
     return f"iso8601:{found['between'].decode()}{len(found['digits'] or b'')}{zone}"
 
 
-def is_iso(text: bytes) -> bool:
+def is_lossless_iso(text: bytes) -> bool:
     """Return whether a text is a time in ISO 8601 that a TIMESTAMP represents without loss."""
     if not ISO_LOSSLESS.fullmatch(text):
         return False

@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columns.json_text import float_text
-from headrace.columns.nested_json import OPAQUE_TYPES, nested_texts
+from headrace.columns.nested_to_json import OPAQUE_TYPES, nested_texts
 from headrace.columns.time_formats import EXACT_MS, SLASHED_DATE, IsoStyle, parse_style
 from headrace.errors import UsageError
 
 # Units per second: of Arrow types, and of written times.
-UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+UNITS_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000, EXACT_MS: 1000}
 FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 WRITTEN_UNITS = {digits: unit for unit, digits in FRACTION_DIGITS.items()}
@@ -50,7 +50,7 @@ FIRST_DAY = -719_162
 LAST_DAY = 2_932_896
 
 
-def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
+def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     """Convert a column to a type that the encoder reads: with the same values, or their texts.
 
     Args:
@@ -69,13 +69,13 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return _extension_texts(column, timestamp_format)
     if types.is_dictionary(kind):
-        return encodable(column.dictionary_decode(), timestamp_format)
+        return to_encodable(column.dictionary_decode(), timestamp_format)
     if types.is_run_end_encoded(kind):
-        return encodable(pc.run_end_decode(column), timestamp_format)
+        return to_encodable(pc.run_end_decode(column), timestamp_format)
     if types.is_union(kind):
         return _union_texts(column)
     if types.is_nested(kind):
-        return pa.array(nested_texts(column, lambda leaf: encodable(leaf, "iso8601")), pa.string())
+        return pa.array(nested_texts(column, lambda leaf: to_encodable(leaf, "iso8601")), pa.string())
     if types.is_timestamp(kind):
         return time_column(column, timestamp_format)
     if types.is_string_view(kind) or types.is_binary_view(kind):
@@ -94,7 +94,7 @@ def encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
 
 
 def texts_or_reasons(column: pa.Array, timestamp_format: str) -> tuple[pa.Array, dict[int, str]]:
-    """Convert a column like encodable().
+    """Convert a column like to_encodable().
 
     Returns:
         The column, with null for each value that has no text, and the reasons for these by row.
@@ -104,7 +104,7 @@ def texts_or_reasons(column: pa.Array, timestamp_format: str) -> tuple[pa.Array,
 
     def convert(start: int, stop: int) -> None:
         try:
-            pieces.append(encodable(column.slice(start, stop - start), timestamp_format))
+            pieces.append(to_encodable(column.slice(start, stop - start), timestamp_format))
         except UsageError as error:
             if start + 1 >= stop:
                 pieces.append(None)
@@ -126,7 +126,7 @@ def plain_value(column: pa.Array, row: int) -> bool | int | float | str | None:
     """Return one value for a message or a file of rejected rows; what has no text is described."""
     single = column.slice(row, 1)
     with suppress(UsageError):
-        single = encodable(single, "iso8601")
+        single = to_encodable(single, "iso8601")
     if pa.types.is_string(single.type) or pa.types.is_large_string(single.type):
         single = single.view(pa.binary() if pa.types.is_string(single.type) else pa.large_binary())
     try:
@@ -170,7 +170,7 @@ def _extension_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
         return column.storage.cast(pa.bool_())
     if name in OPAQUE_TYPES:
         raise UsageError(f"a value of the type {column.type}, which has no text: convert it in the source")
-    return encodable(column.storage, timestamp_format)
+    return to_encodable(column.storage, timestamp_format)
 
 
 def _union_texts(column: pa.Array) -> pa.Array:
@@ -181,7 +181,7 @@ def _union_texts(column: pa.Array) -> pa.Array:
         if value is None or not value.is_valid:
             texts.append(None)
             continue
-        single = encodable(pa.repeat(value, 1), "iso8601")
+        single = to_encodable(pa.repeat(value, 1), "iso8601")
         if pa.types.is_float64(single.type):
             texts.append(float_text(single[0].as_py()).encode())
         else:
@@ -223,7 +223,7 @@ def _date_texts(column: pa.Array) -> pa.Array:
             [None if v is None else date_text(v // (DAY_SECONDS * 1000)) for v in ms], pa.string()
         )
     days = column.cast(pa.int32()).cast(pa.int64())
-    return _with_far_values(
+    return _texts_by_range(
         days,
         (FIRST_DAY, LAST_DAY),
         lambda near: near.cast(pa.int32()).cast(pa.date32()).cast(pa.string()),
@@ -231,7 +231,7 @@ def _date_texts(column: pa.Array) -> pa.Array:
     )
 
 
-def _with_far_values(numbers: pa.Array, limits: tuple[int, int], near: Any, far: Any) -> pa.Array:
+def _texts_by_range(numbers: pa.Array, limits: tuple[int, int], near: Any, far: Any) -> pa.Array:
     """Return the texts of numbers: those within the limits formatted as a column, the others one by one."""
     extremes = pc.min_max(numbers)
     smallest, largest = extremes["min"].as_py(), extremes["max"].as_py()
@@ -268,16 +268,16 @@ def _clock_text(ticks: int, per_second: int, digits: int) -> str:
 def _iso_texts(column: pa.Array, between: str, digits: int, zone: str, shift_seconds: int = 0) -> pa.Array:
     """Return times in ISO 8601, with the clock of a zone that is ahead of UTC."""
     unit = column.type.unit
-    per_second = UNITS[unit]
+    per_second = UNITS_PER_SECOND[unit]
     numbers = column.cast(pa.int64())
     written = WRITTEN_UNITS[digits]
-    finer = max(1, UNITS[written] // per_second)
+    finer = max(1, UNITS_PER_SECOND[written] // per_second)
 
     def near(part: pa.Array) -> pa.Array:
         times = part.cast(pa.timestamp(unit))
         if shift_seconds:
             times = pc.add(times, pa.scalar(shift_seconds * per_second, pa.duration(unit)))
-        if UNITS[written] < per_second:
+        if UNITS_PER_SECOND[written] < per_second:
             # A cast of a time before 1970 would round it up.
             times = pc.floor_temporal(times, unit=TEMPORAL_UNITS[written])
         return pc.strftime(times.cast(pa.timestamp(written)), f"%Y-%m-%d{between}%H:%M:%S{zone}")
@@ -289,13 +289,13 @@ def _iso_texts(column: pa.Array, between: str, digits: int, zone: str, shift_sec
 
     day = DAY_SECONDS * per_second  # a day of distance from the limits leaves space for the zone
     limits = ((FIRST_DAY + 1) * day, LAST_DAY * day - 1)
-    return _with_far_values(numbers, limits, near, far)
+    return _texts_by_range(numbers, limits, near, far)
 
 
 def _styled_texts(column: pa.Array, style: IsoStyle) -> pa.Array:
     digits = FRACTION_DIGITS[style.unit]
     between = style.pattern[len("%Y-%m-%d")]
-    return _iso_texts(column, between, digits, style.zone, int(style.shift.total_seconds()))
+    return _iso_texts(column, between, digits, style.zone, int(style.utc_offset.total_seconds()))
 
 
 def _milliseconds(column: pa.Array) -> pa.Array:
@@ -316,7 +316,7 @@ def _milliseconds(column: pa.Array) -> pa.Array:
 def _time_texts_of_day(column: pa.Array) -> pa.Array:
     """Return times of day; the end of a day is 24:00:00."""
     unit = column.type.unit
-    per_second, digits = UNITS[unit], FRACTION_DIGITS[unit]
+    per_second, digits = UNITS_PER_SECOND[unit], FRACTION_DIGITS[unit]
     day = DAY_SECONDS * per_second
     numbers = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64()).cast(pa.int64())
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()
@@ -326,7 +326,7 @@ def _time_texts_of_day(column: pa.Array) -> pa.Array:
             raise UsageError(f"a time of day of {number} {unit}, which is not within a day")
         return _clock_text(number, per_second, digits)
 
-    return _with_far_values(
+    return _texts_by_range(
         numbers,
         (0, day - 1),
         lambda near: near.cast(storage).cast(column.type).cast(pa.string()),
@@ -335,7 +335,7 @@ def _time_texts_of_day(column: pa.Array) -> pa.Array:
 
 
 def _duration_texts(column: pa.Array) -> pa.Array:
-    scale = UNITS["ns"] // UNITS[column.type.unit]
+    scale = UNITS_PER_SECOND["ns"] // UNITS_PER_SECOND[column.type.unit]
     values = column.cast(pa.int64()).to_pylist()
     return pa.array([None if v is None else duration_text(0, 0, v * scale) for v in values], pa.string())
 
@@ -350,9 +350,9 @@ def duration_text(months: int, days: int, nanoseconds: int) -> str:
     if all(part <= 0 for part in parts) and any(parts):
         return "-" + duration_text(-months, -days, -nanoseconds)
     if not months and not days:
-        days, nanoseconds = divmod(nanoseconds, DAY_SECONDS * UNITS["ns"])
+        days, nanoseconds = divmod(nanoseconds, DAY_SECONDS * UNITS_PER_SECOND["ns"])
     sign = "-" if nanoseconds < 0 else ""
-    seconds, fraction = divmod(abs(nanoseconds), UNITS["ns"])
+    seconds, fraction = divmod(abs(nanoseconds), UNITS_PER_SECOND["ns"])
     date = "".join(f"{n}{unit}" for n, unit in ((months, "M"), (days, "D")) if n)
     clock = "".join(
         f"{sign}{n}{unit}" for n, unit in ((seconds // 3600, "H"), (seconds // 60 % 60, "M")) if n

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from headrace.columns.field_order import merge_orders
-from headrace.columns.time_formats import SLASHED_DATE, is_iso
+from headrace.columns.time_formats import SLASHED_DATE, is_lossless_iso
 
 INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 DECIMAL = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
@@ -58,7 +58,7 @@ def value_type(value: bytes) -> str:
         return "DATE"
     if WITH_SLASHES.fullmatch(value):
         return DATE_WITH_SLASHES
-    return "TIMESTAMP" if is_iso(value) else "STRING"
+    return "TIMESTAMP" if is_lossless_iso(value) else "STRING"
 
 
 def common_type(one: str | None, other: str) -> str:

@@ -30,14 +30,14 @@ def write_null(call: Call) -> None:
 
 def write_acknowledged(call: Call) -> None:
     """Reply to WAIT: how many replicas have the caller's writes."""
-    call.reply.integer(call.server.replication.acknowledged_by(call.session.awaited_offset))
+    call.reply.integer(call.server.replication.count_acknowledged(call.session.awaited_offset))
 
 
 def write_synced(call: Call) -> None:
     """Reply to WAITAOF: whether the caller's writes are synced here, and on how many replicas."""
     call.reply.array(2)
-    call.reply.integer(1 if call.server.log_synced() > call.session.last_write_offset else 0)
-    call.reply.integer(call.server.replication.synced_by(call.session.awaited_offset))
+    call.reply.integer(1 if call.server.synced_log_offset() > call.session.last_write_offset else 0)
+    call.reply.integer(call.server.replication.count_synced(call.session.awaited_offset))
 
 
 ON_TIMEOUT: dict[str, Callable[[Call], None]] = {
@@ -84,7 +84,7 @@ class Call:
     now: Public[cython.longlong]  # milliseconds since 1970
     policy: Public[Policy]
     effects: Effects  # only while they are `recording` should a command build the arguments of record()
-    records: list[tuple[int, list[bytes]]]  # the items of effects: saves record() a look-up
+    effect_items: list[tuple[int, list[bytes]]]  # the items of effects: saves record() a look-up
     _arguments: Arguments
 
     def __init__(
@@ -99,7 +99,7 @@ class Call:
         self.keyspace = keyspace
         self.server = server
         self.effects = effects
-        self.records = effects.items
+        self.effect_items = effects.items
         self.policy = policy
         self.now = 0
         self._arguments = Arguments([], 0)
@@ -121,13 +121,13 @@ class Call:
     def record(self, words: list[bytes]) -> cython.void:
         """Record an effect: a request that a log or replica must execute. No-op while recording is off."""
         if self.effects.recording:
-            self.records.append((self.database.index, words))
+            self.effect_items.append((self.database.index, words))
 
     @cython.ccall
     def record_verbatim(self) -> cython.void:
         """Record the request as the effect."""
         if self.effects.recording:
-            self.records.append((self.database.index, self.argv))
+            self.effect_items.append((self.database.index, self.argv))
 
     @cython.ccall
     def changed(self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None) -> cython.void:
@@ -150,11 +150,11 @@ class Call:
         self.database.signal_ready(key)
 
     @cython.ccall
-    def count_changes(self, count: cython.longlong) -> cython.void:
+    def count_and_record_changes(self, count: cython.longlong) -> cython.void:
         """Count changes and record the request. Watchers are not invalidated and no event is published."""
         self.keyspace.changes += count
         if self.effects.recording:
-            self.records.append((self.database.index, self.argv))
+            self.effect_items.append((self.database.index, self.argv))
 
     @cython.ccall
     def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:
@@ -214,7 +214,7 @@ class Call:
             may_be_served,
         )
         self.session.waiting = waiter
-        self.keyspace.blocking.wait(waiter)
+        self.keyspace.blocking.add_waiter(waiter)
 
 
 @cython.cfunc
@@ -227,5 +227,5 @@ def _finish_change(call: Call, key: bytes, cls: str, event: bytes, effect: list[
     if call.keyspace.settings.notify_keyspace_events:
         call.keyspace.events.notify(cls, event, key, database.index)
     if call.effects.recording and effect is not None:
-        call.records.append((database.index, effect))
+        call.effect_items.append((database.index, effect))
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headrace.commands.call import Call
 from headrace.keyspace.keyspace import Database
-from headrace.keyspace.rules import dead_letter_stream, dead_letter_streams
+from headrace.keyspace.rule_registry import dead_letter_key, dead_letter_streams
 from headrace.streams.rules import GroupRules, InvalidRule
 from headrace.streams.stream import Stream
 
@@ -36,12 +36,14 @@ def check(call: Call, key: bytes, rules: GroupRules) -> None:
     """
     if rules.dead_letter == key:
         raise OwnDeadLetters()
-    _check_target(call, call.database, dead_letter_stream(key, rules))
-    if call.keyspace.rules.is_for_dead_letters(call.database.index, key):
+    _check_target(call, call.database, dead_letter_key(key, rules))
+    if call.keyspace.rule_registry.is_dead_letter_key(call.database.index, key):
         raise DeadLettersOfDeadLetters()
 
 
-def check_stream(call: Call, database: Database, key: bytes, value: object, moved: object = None) -> None:
+def check_stored_stream(
+    call: Call, database: Database, key: bytes, value: object, moved: object = None
+) -> None:
     """Check the rules of all groups of a value that is to be stored at the key. Raises as check() does.
 
     Args:
@@ -60,12 +62,12 @@ def check_stream(call: Call, database: Database, key: bytes, value: object, move
     for target in targets:
         _check_target(call, database, target)
     leaving = moved if isinstance(moved, Stream) else None
-    if call.keyspace.rules.is_for_dead_letters(database.index, key, leaving):
+    if call.keyspace.rule_registry.is_dead_letter_key(database.index, key, leaving):
         raise DeadLettersOfDeadLetters()
 
 
 def _check_target(call: Call, database: Database, target: bytes) -> None:
     call.engine.auth.check_key(call.session, b"xadd", target, call.now)
     stream = database.stream(target)  # raises WrongType
-    if stream is not None and call.keyspace.rules.has_dead_letters(stream):
+    if stream is not None and call.keyspace.rule_registry.has_dead_letter_rule(stream):
         raise InvalidRule("DEAD-LETTER must be a stream without dead letters of its own")

@@ -76,11 +76,11 @@ class WriteGateInterface(Protocol):
         """The eviction of entries when memory is full."""
 
     @property
-    def paused_requests(self) -> Sized:
+    def paused_sessions(self) -> Sized:
         """The requests that wait for the end of a pause."""
 
     @property
-    def shut(self) -> bool:
+    def may_reject(self) -> bool:
         """Whether some requests are rejected or paused."""
 
     def check_script(self, session: Session) -> None:

@@ -101,7 +101,7 @@ def shown_span(specs: tuple[KeySpec, ...]) -> Span:
     return Span(first.first, last.last, first.step)
 
 
-def use_of(flags: Flags) -> int:
+def required_access(flags: Flags) -> int:
     """Return what access rules must allow for a key with these flags: READ, WRITE, both, or LOOKUP_ONLY."""
     use = LOOKUP_ONLY
     for flag in flags:

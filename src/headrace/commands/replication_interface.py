@@ -54,7 +54,7 @@ class ReplicationInterface:
         """Return the fields that replication adds to INFO stats."""
         return [("sync_full", 0), ("sync_partial_ok", 0), ("sync_partial_err", 0)]
 
-    def publish(self, words: list[bytes]) -> None:
+    def publish_to_replicas(self, words: list[bytes]) -> None:
         """Send a PUBLISH or SPUBLISH to the replicas, whose subscribers get the message, too."""
 
     # The role.
@@ -79,7 +79,7 @@ class ReplicationInterface:
         """Return the stream's dialect (replication/stream_dialect.py); empty if the replica did not ask."""
         return ""
 
-    def configure(self, session: Session, option: bytes, value: bytes) -> None:
+    def set_replconf_option(self, session: Session, option: bytes, value: bytes) -> None:
         """Store one option that a replica announces by REPLCONF; `option` is in lower case.
 
         Options: listening-port, ip-address, capa, rdb-only, rdb-filter-only, version, headrace-translation.
@@ -87,7 +87,7 @@ class ReplicationInterface:
         """
         raise NoReplication()
 
-    def acknowledge(self, session: Session, offset: int, synced: int) -> None:
+    def on_acknowledgement(self, session: Session, offset: int, synced: int) -> None:
         """Store that the replica has applied the stream up to `offset`, and synced its log up to `synced`.
 
         `synced` is -1 if it was not reported. Ignored for a session that is no replica.
@@ -111,11 +111,11 @@ class ReplicationInterface:
         """Return the offset after all effects recorded so far."""
         return 0
 
-    def acknowledged_by(self, offset: int) -> int:
+    def count_acknowledged(self, offset: int) -> int:
         """Return how many online replicas have applied the stream up to the offset."""
         return 0
 
-    def synced_by(self, offset: int) -> int:
+    def count_synced(self, offset: int) -> int:
         """Return how many online replicas have synced their log up to the offset."""
         return 0
 

@@ -81,7 +81,7 @@ class ScriptsInterface(ScriptHost):
     scripts: dict[bytes, Script]  # by digest
     running: RunningScript | None
     text_bytes: cython.Py_ssize_t
-    evicted: cython.Py_ssize_t  # the number of scripts that made room for others
+    evicted_count: cython.Py_ssize_t  # the number of scripts that made room for others
 
     @property
     def lua_bytes(self) -> int:
@@ -96,7 +96,7 @@ class ScriptsInterface(ScriptHost):
         """Add a script. Raises CommandError: if there is no space for it."""
         raise NotImplementedError
 
-    def keep(self, script: Script) -> None:
+    def never_evict(self, script: Script) -> None:
         """Never drop the script to make room for others."""
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ class ScriptsInterface(ScriptHost):
         """Return the number of functions; while a script runs, only of loaded ones. 0 if loading fails."""
         raise NotImplementedError
 
-    def check_no_save(self, no_save: bool) -> None:
+    def check_shutdown_allowed(self, no_save: bool) -> None:
         """Raise the running script's BUSY error unless a shutdown with NOSAVE is requested."""
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from headrace.commands.replication_interface import ReplicationInterface
 from headrace.commands.session import Session
 from headrace.errors import CommandError, NotAnInteger, to_text
 from headrace.keyspace import events
-from headrace.keyspace.glob import select
+from headrace.keyspace.glob import matching_names
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.versions import RdbVersion
@@ -63,7 +63,7 @@ class ServerInterface:
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Return the settings whose names match one of the glob patterns, each once."""
         directives = self.directives()
-        return [(name, directives[name]) for name in select(patterns, list(directives))]
+        return [(name, directives[name]) for name in matching_names(patterns, list(directives))]
 
     def directives(self) -> dict[bytes, bytes]:
         """Return all settings by lower-case name, as CONFIG GET shows them."""
@@ -92,14 +92,14 @@ class ServerInterface:
             shown = to_text(name)
             if lower not in known:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{shown}'")
-            changes.append(self._change(lower, shown, value))
+            changes.append(self._prepare_change(lower, shown, value))
         for change in changes:
             change()
 
-    def _change(self, name: bytes, shown: str, value: bytes) -> Callable[[], None]:
+    def _prepare_change(self, name: bytes, shown: str, value: bytes) -> Callable[[], None]:
         """Return a function that applies the setting."""
         if name == b"notify-keyspace-events":
-            return self._change_events(shown, value)
+            return self._prepare_event_change(shown, value)
         if name not in STREAM_SETTINGS:
             text = (
                 f"ERR CONFIG SET failed (possibly related to argument '{shown}') - can't set immutable config"
@@ -115,7 +115,7 @@ class ServerInterface:
             raise CommandError(f"{text} - argument must be between {least} and {most} inclusive")
         return lambda: setattr(self.settings, field, number)
 
-    def _change_events(self, shown: str, value: bytes) -> Callable[[], None]:
+    def _prepare_event_change(self, shown: str, value: bytes) -> Callable[[], None]:
         """Return a function that sets notify-keyspace-events."""
         try:
             bits = events.parse_classes(to_text(value))
@@ -180,7 +180,7 @@ class ServerInterface:
         """Start a rewrite of the log, or schedule it after a running snapshot. Return the reply's text."""
         raise NoDirectory()
 
-    def log_synced(self) -> int:
+    def synced_log_offset(self) -> int:
         """Return the synced length of the log, as counted by engine.effects.offset; -1 without a log.
 
         A session's writes are synced when this exceeds its last_write_offset.
@@ -212,7 +212,7 @@ class ServerInterface:
     def purge_memory(self) -> None:
         """Return free memory to the system."""
 
-    def flushed_all(self, now_ms: int) -> None:
+    def on_flushall(self, now_ms: int) -> None:
         """Cancel a running snapshot: FLUSHALL has removed all keys."""
 
     def rdb_version(self) -> RdbVersion:

@@ -44,7 +44,7 @@ class Session:
     # whose rules are checked (see engine/authorization.py); None: all is allowed
     restricted_user: Public[User | None]
     authenticated: Public[cython.bint]  # it has authenticated, or needed no password
-    unauthenticated: Public[cython.bint]  # it must authenticate before anything else
+    must_authenticate: Public[cython.bint]  # it must authenticate before anything else
     address: Public[bytes]  # "ip:port" of the client
     local_address: Public[bytes]
     file_number: Public[cython.int]  # of the socket; -1 when there is none
@@ -102,7 +102,7 @@ class Session:
         self.identity = None
         self.restricted_user = None
         self.authenticated = True
-        self.unauthenticated = False
+        self.must_authenticate = False
         self.closing = False
         self.killed = False
         self.waiting = None

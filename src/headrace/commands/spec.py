@@ -33,8 +33,8 @@ from headrace.commands.key_specs import (
     Span,
     parse_key_specs,
     parse_span,
+    required_access,
     shown_span,
-    use_of,
 )
 from headrace.errors import CommandError
 
@@ -80,10 +80,10 @@ class Command:
     shown_keys: Span  # their range, as COMMAND shows it
     key_flags: tuple[Flags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
     key_uses: list[int]  # the same: READ, WRITE, BOTH or 0, for access rules
-    varying_use: Callable[[list[bytes]], Flags] | None
-    stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
+    find_key_flags: Callable[[list[bytes]], Flags] | None
+    find_destination: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
     channels: Span
-    patterns: cython.bint  # the channels are patterns
+    channels_are_patterns: cython.bint  # the channels are patterns
     secrets: Span | Callable[[list[bytes]], list[int]] | None
     tips: list[str]
     group: str
@@ -98,7 +98,7 @@ class Command:
     blocking: cython.bint
     denyoom: cython.bint
     noscript: cython.bint  # scripts may not call it
-    schedules: cython.bint
+    may_schedule_entries: cython.bint
     queueable: cython.bint  # queued inside MULTI; MULTI, EXEC and a few others run at once
 
     def __init__(
@@ -130,10 +130,10 @@ class Command:
         self.run = run
         self.flags = frozenset(flags.split())
         self._set_keys(parse_key_specs(keys), find_keys)
-        self.varying_use = varying_use
-        self.stores_in = stores_in
+        self.find_key_flags = varying_use
+        self.find_destination = stores_in
         self.channels = parse_span(channels or patterns)
-        self.patterns = patterns != ""
+        self.channels_are_patterns = patterns != ""
         self.secrets = (parse_span(secrets) if secrets else None) if isinstance(secrets, str) else secrets
         self.tips = tips.split()
         self.group = group
@@ -152,7 +152,7 @@ class Command:
         self.noscript = "noscript" in self.flags
         self.denyoom = "denyoom" in self.flags
         self.queueable = "at_once" not in self.flags
-        self.schedules = "schedules" in self.flags
+        self.may_schedule_entries = "schedules" in self.flags
         self.flags -= INTERNAL_FLAGS
         if find_keys is not None:
             self.flags |= {"movablekeys"}
@@ -164,7 +164,7 @@ class Command:
         self.key_specs = specs
         self.shown_keys = shown_span(specs)
         self.key_flags = tuple([spec.flags for spec in specs])
-        self.key_uses = [use_of(flags) for flags in self.key_flags]
+        self.key_uses = [required_access(flags) for flags in self.key_flags]
         is_channel = specs != () and "not_key" in specs[0].flags
         self.first_key, self.last_key, self.key_step = Span() if is_channel else self.shown_keys
         self.has_keys = self.first_key != 0 or find_keys is not None
@@ -199,12 +199,12 @@ class Command:
         May raise CommandError.
         """
         found = [(database, argv[at]) for at in self.key_positions(argv)]
-        other = None if self.stores_in is None else self.stores_in(argv)
+        other = None if self.find_destination is None else self.find_destination(argv)
         return found if other is None else [*found, other]
 
     def flags_of_keys(self, argv: list[bytes]) -> tuple[Flags, ...]:
         """Return the flags of the keys of one request, as key_flags; they may depend on its options."""
-        return self.key_flags if self.varying_use is None else (self.varying_use(argv),)
+        return self.key_flags if self.find_key_flags is None else (self.find_key_flags(argv),)
 
     @cython.ccall
     def access_request(self, argv: list[bytes]) -> AccessRequest:
@@ -212,14 +212,16 @@ class Command:
         request: AccessRequest = AccessRequest(self.name, argv, "no_auth" in self.flags)
         if self.has_keys:
             try:
-                request.keys = self.key_positions(argv)
+                request.key_positions = self.key_positions(argv)
             except CommandError:
-                request.keys = []
-            uses = self.key_uses if self.varying_use is None else [use_of(self.varying_use(argv))]
-            request.uses = [uses[min(i, len(uses) - 1)] for i in range(len(request.keys))]
+                request.key_positions = []
+            uses = (
+                self.key_uses if self.find_key_flags is None else [required_access(self.find_key_flags(argv))]
+            )
+            request.uses = [uses[min(i, len(uses) - 1)] for i in range(len(request.key_positions))]
         if self.channels.first:
-            request.channels = self.channels.positions(len(argv))
-            request.literal = self.patterns
+            request.channel_positions = self.channels.positions(len(argv))
+            request.channels_are_patterns = self.channels_are_patterns
         return request
 
     def without_secrets(self, argv: list[bytes]) -> list[bytes]:

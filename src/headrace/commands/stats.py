@@ -12,7 +12,7 @@ from headrace.structures.histogram import Histogram
 from headrace.visibility import Public
 
 
-def run_container(call: object) -> None:
+def reject_container(call: object) -> None:
     """Raise an error: a container without a subcommand is rejected before it runs."""
     raise AssertionError("a container has no function")
 
@@ -36,7 +36,7 @@ class CommandRow:
 
     def __init__(self, command: Command) -> None:
         self.command = command
-        self.run = command.run if command.run is not None else run_container
+        self.run = command.run if command.run is not None else reject_container
         self.arity = command.arity
         self.readonly = command.readonly
         self.is_plain = not command.subcommands
@@ -59,10 +59,10 @@ class Stats:
     """The engine's counters since it was created or since CONFIG RESETSTAT."""
 
     commands: Public[cython.longlong]  # executed, including those inside EXEC
-    connections: Public[cython.longlong]  # sessions ever created
-    unblocked: Public[cython.longlong]
-    error_replies: Public[cython.longlong]
-    errors: dict[bytes, int]  # by error code, the first word of the text
+    connection_count: Public[cython.longlong]  # sessions ever created
+    unblocked_count: Public[cython.longlong]
+    error_reply_count: Public[cython.longlong]
+    errors_by_code: dict[bytes, int]  # by error code, the first word of the text
     rows: list[CommandRow]  # every command and subcommand once
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class Stats:
         """Set all counters to zero."""
         row: CommandRow
         self.commands = 0
-        self.connections = 0
-        self.unblocked = 0
-        self.error_replies = 0
-        self.errors = {}
+        self.connection_count = 0
+        self.unblocked_count = 0
+        self.error_reply_count = 0
+        self.errors_by_code = {}
         for row in self.rows:
             row.reset()
 
@@ -85,8 +85,8 @@ class Stats:
     def count_error(self, text: bytes) -> cython.void:
         """Count an error reply with this text. Clients can make up codes: their number is limited."""
         code = text.partition(b" ")[0]
-        self.error_replies += 1
-        if code in self.errors:
-            self.errors[code] += 1
-        elif len(self.errors) < ERROR_CODES_MAX and len(code) <= ERROR_CODE_BYTES_MAX:
-            self.errors[code] = 1
+        self.error_reply_count += 1
+        if code in self.errors_by_code:
+            self.errors_by_code[code] += 1
+        elif len(self.errors_by_code) < ERROR_CODES_MAX and len(code) <= ERROR_CODE_BYTES_MAX:
+            self.errors_by_code[code] = 1

@@ -67,7 +67,7 @@ def first_kept_entry(
     return found
 
 
-def check_stream(call: Call, database: Database, key: bytes, stream: Stream) -> None:
+def check_stream_removal(call: Call, database: Database, key: bytes, stream: Stream) -> None:
     """Raise EntriesKept if the whole stream must not be removed."""
     rules = strict_rules(call, stream)
     kept = None if rules is None else first_kept_entry(database, key, stream, rules)
@@ -77,17 +77,17 @@ def check_stream(call: Call, database: Database, key: bytes, stream: Stream) -> 
 
 def check_removal(call: Call, database: Database, key: bytes) -> None:
     """Raise EntriesKept if the value at the key must be neither removed nor replaced."""
-    if call.keyspace.rules.streams and database.contains(key):
+    if call.keyspace.rule_registry.streams and database.contains(key):
         value = database.values[key]
         if isinstance(value, Stream):
-            check_stream(call, database, key, value)
+            check_stream_removal(call, database, key, value)
 
 
 def check_flush(call: Call, database: Database | None) -> None:
     """Raise EntriesKept if a stream of the database, or None for all of them, must not be removed."""
-    for ruled in call.keyspace.rules.streams.values():
+    for ruled in call.keyspace.rule_registry.streams.values():
         if database is None or ruled.database == database.index:
-            check_stream(call, call.keyspace.databases[ruled.database], ruled.key, ruled.stream)
+            check_stream_removal(call, call.keyspace.databases[ruled.database], ruled.key, ruled.stream)
 
 
 def check_expiry(call: Call, key: bytes, value: object) -> None:
@@ -96,7 +96,7 @@ def check_expiry(call: Call, key: bytes, value: object) -> None:
         raise _rejection(call, key, "it must not expire")
 
 
-def check_rules(call: Call, key: bytes, rules: StreamRules) -> None:
+def check_strict_may_be_set(call: Call, key: bytes, rules: StreamRules) -> None:
     """Raise InvalidRule if STRICT is set on a stream that expires."""
     if rules.strict and not is_exempt(call) and call.database.expiry(key) >= 0:
         raise InvalidRule("STRICT must not be set on a stream that expires; PERSIST it first")
@@ -117,7 +117,7 @@ def check_trim(call: Call, key: bytes, stream: Stream, acked_only: bool, trimmed
         raise _rejection(call, key, f"{kept[1]} keeps {kept[0]}")
 
 
-def check_new_entry_stays(call: Call, key: bytes, stream: Stream, acked_only: bool) -> None:
+def check_new_entry_trim(call: Call, key: bytes, stream: Stream, acked_only: bool) -> None:
     """Raise EntriesKept if a rule keeps the new entry, which the trim of the same XADD would remove."""
     rules = strict_rules(call, stream)
     if rules is None:

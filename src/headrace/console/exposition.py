@@ -167,7 +167,7 @@ def _server(out: Exposition, stats: ServerStats) -> None:
 def _commands(out: Exposition, info: dict[str, str]) -> None:
     for field, text in info.items():
         if field.startswith("cmdstat_"):
-            about = pairs(text)
+            about = parse_pairs(text)
             labels = {"cmd": field.removeprefix("cmdstat_")}
             spent = str(float(about.get("usec", "0")) / 1e6)
             values = (about.get("calls"), spent, about.get("rejected_calls"), about.get("failed_calls"))
@@ -176,11 +176,11 @@ def _commands(out: Exposition, info: dict[str, str]) -> None:
     for field, text in info.items():
         if field.startswith("errorstat_"):
             labels = {"err": field.removeprefix("errorstat_")}
-            out.add("redis_errors_total", COUNTER, "Error replies.", pairs(text).get("count"), labels)
+            out.add("redis_errors_total", COUNTER, "Error replies.", parse_pairs(text).get("count"), labels)
 
     for field, text in info.items():
         if field.startswith(LATENCY):
-            for percent, value in pairs(text).items():
+            for percent, value in parse_pairs(text).items():
                 labels = {"cmd": field.removeprefix(LATENCY), "quantile": percent.removeprefix("p")}
                 out.add(f"redis_{LATENCY[:-1]}", SUMMARY, "Microseconds per call.", value, labels)
 
@@ -218,7 +218,7 @@ def _durations(out: Exposition, operations: OperationStats, info: dict[str, str]
         about = "Durations of calls in microseconds."
         for bound, count in [*buckets, ("+Inf", calls)]:
             out.add(f"{family}_bucket", HISTOGRAM, about, count, labels | {"le": str(bound)}, family)
-        spent = pairs(info.get(f"cmdstat_{command}", "")).get("usec", "0")
+        spent = parse_pairs(info.get(f"cmdstat_{command}", "")).get("usec", "0")
         out.add(f"{family}_sum", HISTOGRAM, "", spent, labels, family)
         out.add(f"{family}_count", HISTOGRAM, "", calls, labels, family)
 
@@ -243,7 +243,7 @@ def _replication(out: Exposition, info: dict[str, str]) -> None:
     for row in replicas_of(info):
         host, _, port = row.address.rpartition(":")
         labels = {"slave_ip": host, "slave_port": port, "slave_state": row.state}
-        offset = pairs(info[row.name]).get("offset")
+        offset = parse_pairs(info[row.name]).get("offset")
         for (name, about), value in zip(
             REPLICA_HELP.items(), (offset, row.lag_s, row.behind_bytes), strict=True
         ):
@@ -253,7 +253,7 @@ def _replication(out: Exposition, info: dict[str, str]) -> None:
 def _databases(out: Exposition, info: dict[str, str]) -> None:
     for field, text in info.items():
         if field.startswith("db") and field[2:].isdigit():
-            about, labels = pairs(text), {"db": field}
+            about, labels = parse_pairs(text), {"db": field}
             out.add("redis_db_keys", GAUGE, "Keys in the database.", about.get("keys"), labels)
             out.add("redis_db_keys_expiring", GAUGE, "Keys with an expiry.", about.get("expires"), labels)
             seconds = float(about.get("avg_ttl", "0")) / 1000
@@ -264,8 +264,8 @@ def _stream(out: Exposition, stream: StreamStats) -> None:
     labels = {"db": f"db{stream.database}", "stream": label(stream.key)}
     values: Iterable[Value] = (
         stream.length,
-        stream.keys,
-        stream.nodes,
+        stream.radix_keys,
+        stream.radix_nodes,
         stream.group_count,
         milliseconds(stream.last_id),
         milliseconds(stream.max_deleted_id),
@@ -284,7 +284,7 @@ def _stream(out: Exposition, stream: StreamStats) -> None:
 
 def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
     values: Iterable[Value] = (
-        group.consumers,
+        group.consumer_count,
         group.pending,
         milliseconds(group.last_id),
         group.entries_read,
@@ -296,7 +296,7 @@ def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
         out.add(f"headrace_{name}", COUNTER, about, value, labels)
     oldest = None if group.oldest_idle_ms is None else group.oldest_idle_ms / 1000
     out.add(OLDEST, GAUGE, "Seconds since the first pending entry was delivered.", oldest, labels)
-    for member in group.members:
+    for member in group.consumer_stats:
         theirs = labels | {"consumer": label(member.name)}
         for (name, about), value in zip(
             CONSUMER_HELP.items(), (member.pending, member.idle_ms / 1000), strict=True
@@ -304,7 +304,7 @@ def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
             out.add(f"redis_{name}", GAUGE, about, value, theirs)
 
 
-def pairs(text: str) -> dict[str, str]:
+def parse_pairs(text: str) -> dict[str, str]:
     """Return text such as a=1,b=2 as a dictionary."""
     return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 

@@ -75,7 +75,7 @@ def group_parts(snapshot: StreamSnapshot, group: StreamGroup, limit: int) -> Ite
 def rules_text(rules: Rules) -> Text:
     """Return the rules of a stream or a group in a line."""
     text = Text("rules", styles.GREY)
-    for name, value in rules.given().items():
+    for name, value in rules.explicit_values().items():
         text.append(f"   {name} ", styles.GREY)
         text.append(printable(value))
     return text
@@ -94,7 +94,7 @@ def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEn
     """Return the stream from first to last entry as a line, coloured by what the group did with it."""
     total = max(snapshot.stream.length, 1)
     cells = [0] * RIBBON  # number of pending entries in each cell
-    exactly = len(snapshot.packs) <= EXACT_NODES
+    exactly = len(snapshot.packed_nodes) <= EXACT_NODES
     for one in pending:
         rank = snapshot.rank(one.ms, one.seq, exactly)
         cells[min(rank * RIBBON // total, RIBBON - 1)] += 1

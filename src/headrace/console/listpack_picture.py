@@ -47,14 +47,14 @@ class NodePicture:
         yield about, node.master, False
         shown = node.entries if len(node.entries) <= self.limit + 1 else node.entries[: self.limit]
         for entry in shown:
-            yield self.title(entry), entry.parts, entry.dead
+            yield self.title(entry), entry.parts, entry.is_deleted
         left = len(node.entries) - len(shown)
         if left > 1:
             about = Text(f"… {plural(left - 1, 'entry')} more", styles.GREY)
             yield about, [], False
         if left:
             last = node.entries[-1]
-            yield self.title(last), last.parts, last.dead
+            yield self.title(last), last.parts, last.is_deleted
         end = len(node.data) - 1
         yield (
             Text("end", "bold"),
@@ -73,7 +73,7 @@ class NodePicture:
         text.append(f"  {entry.end - entry.at} bytes", styles.GREY)
         if entry.flags & node_parser.SAME_FIELDS:
             text.append(", same fields as the master entry", styles.GREY)
-        if entry.dead:
+        if entry.is_deleted:
             text.append("  deleted: a tombstone", styles.LATE)
         return text
 
@@ -82,7 +82,7 @@ def header_parts(node: NodeParts) -> list[Part]:
     """Return the two numbers of the header as elements."""
     return [
         Part("total bytes", node_parser.HEADER, Element(0, 0, 4, 0, len(node.data), node.data[:4])),
-        Part("elements", node_parser.HEADER, Element(4, 0, 2, 0, node.count, node.data[4:6])),
+        Part("elements", node_parser.HEADER, Element(4, 0, 2, 0, node.element_count, node.data[4:6])),
     ]
 
 
@@ -139,7 +139,7 @@ class Cell:
         self.name = styles.truncate(part.name, VALUE_MAX)
         self.value = value_text(part)
         self.bytes = [f"{byte:02x}" for byte in part.element.raw]
-        self.head, self.body, self.trail = element.head, element.body, element.trail
+        self.head, self.body, self.trail = element.encoding_bytes, element.payload_bytes, element.trail_bytes
         self.offset = str(element.at)
         self.hex = self._hexadecimal()
         self.width = max(len(self.name) + 2, len(self.value) + 2, len(self.hex) + 2, len(self.offset) + 2)

@@ -55,16 +55,16 @@ class Element:
     """
 
     at: int
-    head: int
-    body: int
-    trail: int
+    encoding_bytes: int
+    payload_bytes: int
+    trail_bytes: int
     value: int | bytes
     raw: bytes
 
     @property
     def end(self) -> int:
         """Return the offset after it."""
-        return self.at + self.head + self.body + self.trail
+        return self.at + self.encoding_bytes + self.payload_bytes + self.trail_bytes
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Entry:
     parts: list[Part] = field(default_factory=list)
 
     @property
-    def dead(self) -> bool:
+    def is_deleted(self) -> bool:
         """Return whether it is a tombstone."""
         return bool(self.flags & DELETED)
 
@@ -117,14 +117,14 @@ class NodeParts:
     data: bytes
     ms: int
     seq: int
-    count: int
+    element_count: int
     master: list[Part]
     entries: list[Entry]
 
     @property
     def live(self) -> int:
         """Return the number of entries that are not deleted."""
-        return sum(not entry.dead for entry in self.entries)
+        return sum(not entry.is_deleted for entry in self.entries)
 
     def roles(self) -> list[str]:
         """Return the role of each byte."""
@@ -133,15 +133,15 @@ class NodeParts:
             _set_roles(roles, part, False)
         for entry in self.entries:
             for part in entry.parts:
-                _set_roles(roles, part, entry.dead)
+                _set_roles(roles, part, entry.is_deleted)
         return roles
 
 
 def _set_roles(roles: list[str], part: Part, dead: bool) -> None:
     element = part.element
-    body = element.end - element.trail
+    body = element.end - element.trail_bytes
     roles[element.at : body] = [DEAD if dead else part.role] * (body - element.at)
-    roles[body : element.end] = [DEAD if dead else TRAIL] * element.trail
+    roles[body : element.end] = [DEAD if dead else TRAIL] * element.trail_bytes
 
 
 def parse_node(key: bytes, data: bytes) -> NodeParts:

@@ -23,8 +23,8 @@ class RadixNode:
 
     edge: bytes
     depth: int
-    first: int
-    count: int
+    first_key: int
+    key_count: int
     children: list[RadixNode] = field(default_factory=list)
 
 

@@ -45,12 +45,12 @@ class GroupStats:
     """
 
     name: bytes
-    consumers: int
+    consumer_count: int
     pending: int
     last_id: bytes
     entries_read: int | None
     lag: int | None
-    members: list[ConsumerStats] = field(default_factory=list)
+    consumer_stats: list[ConsumerStats] = field(default_factory=list)
     oldest_id: bytes | None = None
     oldest_idle_ms: int | None = None
     lost_unread: int = 0
@@ -67,8 +67,8 @@ class StreamStats:
     database: int
     key: bytes
     length: int
-    nodes: int  # nodes of the radix tree
-    keys: int  # keys of the radix tree: listpack nodes
+    radix_nodes: int  # nodes of the radix tree
+    radix_keys: int  # keys of the radix tree: listpack nodes
     last_id: bytes
     entries_added: int | None = None
     max_deleted_id: bytes | None = None
@@ -98,7 +98,7 @@ class ServerStats:
     it was read.
     """
 
-    at: float  # time.monotonic()
+    read_at: float  # time.monotonic()
     info: dict[str, str]
     streams: list[StreamStats] = field(default_factory=list)
     left_out: int = 0
@@ -193,9 +193,9 @@ def read_streams(
     for key, about, groups, *size in zip(keys, *columns, strict=True):
         if not isinstance(about, list) or not isinstance(groups, list):
             continue  # it was deleted, or replaced by another type
-        stream = stream_stats(database, key, named(about))
+        stream = stream_stats(database, key, dict_from_flat(about))
         stream.group_count = len(groups)
-        stream.groups = [group_stats(named(group)) for group in groups[:GROUPS_MAX]]
+        stream.groups = [group_stats(dict_from_flat(group)) for group in groups[:GROUPS_MAX]]
         stream.memory_bytes = size[0] if size and isinstance(size[0], int) else None
         streams.append(stream)
     read_group_details(send, database, streams, consumers)
@@ -222,7 +222,7 @@ def read_group_details(
             group.oldest_idle_ms = None if idle_ms < 0 else idle_ms  # given back by XNACK
         members = next(replies) if consumers else None
         if isinstance(members, list):
-            group.members = list(consumer_stats(members))[:CONSUMERS_MAX]
+            group.consumer_stats = list(consumer_stats(members))[:CONSUMERS_MAX]
 
 
 def stream_stats(database: int, key: bytes, about: dict[str, object]) -> StreamStats:
@@ -267,11 +267,11 @@ def group_stats(about: dict[str, object]) -> GroupStats:
 def consumer_stats(members: list[object]) -> Iterator[ConsumerStats]:
     """Return the statistics in a reply of XINFO CONSUMERS."""
     for member in members:
-        about = named(member)
+        about = dict_from_flat(member)
         yield ConsumerStats(_bytes(about, "name"), _int(about, "pending"), _int(about, "idle"))
 
 
-def named(flat: object) -> dict[str, object]:
+def dict_from_flat(flat: object) -> dict[str, object]:
     """Return a flat list of names and values as a dictionary. Raises UnexpectedReply if it is none."""
     if not isinstance(flat, list) or len(flat) % 2 or not all(isinstance(name, bytes) for name in flat[::2]):
         raise UnexpectedReply(f"{flat!r} is not a list of names and values: is it a Redis server?")

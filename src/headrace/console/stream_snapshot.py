@@ -48,7 +48,7 @@ class PackedNode:
     data: bytes
     live: int
     deleted: int
-    run: ColdRun | None = None
+    cold_run: ColdRun | None = None
 
     @property
     def id(self) -> str:
@@ -62,8 +62,10 @@ class PackedNode:
 
     def live_before(self, ms: int, seq: int) -> int:
         """Return the number of its entries before this ID. Raises DamagedColdRun if a file cannot be read."""
-        nodes = [self] if self.run is None else map(packed_node, self.run.inner_nodes())
-        return sum((e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parts.entries if not e.dead)
+        nodes = [self] if self.cold_run is None else map(packed_node, self.cold_run.inner_nodes())
+        return sum(
+            (e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parts.entries if not e.is_deleted
+        )
 
 
 @lru_cache(maxsize=256)
@@ -92,18 +94,18 @@ class StreamSnapshot:
     where: str
     stream: Stream
     now_ms: int
-    packs: list[PackedNode] = field(default_factory=list)
+    packed_nodes: list[PackedNode] = field(default_factory=list)
     cold: ColdStats | None = None  # what is in files
-    cold_names: list[str] = field(default_factory=list)  # of these files, as far as they are known
+    cold_file_names: list[str] = field(default_factory=list)  # of these files, as far as they are known
 
     def __post_init__(self) -> None:
-        self.packs = list(packed_nodes(self.stream))
-        if not self.cold_names:
-            runs = (pack.run for pack in self.packs if pack.run is not None)
-            self.cold_names = list(dict.fromkeys(run.place.file.name for run in runs))
-        self.entries_before = [0, *accumulate(pack.live for pack in self.packs)]
+        self.packed_nodes = list(packed_nodes(self.stream))
+        if not self.cold_file_names:
+            runs = (pack.cold_run for pack in self.packed_nodes if pack.cold_run is not None)
+            self.cold_file_names = list(dict.fromkeys(run.place.file.name for run in runs))
+        self.entries_before = [0, *accumulate(pack.live for pack in self.packed_nodes)]
 
-    def pack_number(self, node: str) -> int:
+    def node_index(self, node: str) -> int:
         """Return the index of the node with a number (negative from the end) or with an ID in it.
 
         Raises:
@@ -112,34 +114,35 @@ class StreamSnapshot:
         try:
             if "-" not in node[1:]:
                 number = int(node)
-                return range(len(self.packs))[number]
+                return range(len(self.packed_nodes))[number]
             ms, _, seq = node.partition("-")
-            number = self._pack_index(key_of(int(ms), int(seq)))
+            number = self._node_index_of_key(tree_key(int(ms), int(seq)))
         except (ValueError, OverflowError):
             raise UsageError(
                 f"not a node: {node!r}; expected its number or an ID, such as -1 or 1763676000000-0"
             ) from None
         except IndexError:
             raise UsageError(
-                f"there is no node {node}; the stream has {plural(len(self.packs), 'node')}, counted from 0"
+                f"there is no node {node}; the stream has {plural(len(self.packed_nodes), 'node')}, "
+                "counted from 0"
             ) from None
         return max(number, 0)
 
     def rank(self, ms: int, seq: int, exactly: bool) -> int:
         """Return the number of entries before this ID; unless `exactly`, only of those in earlier nodes."""
-        number = self._pack_index(key_of(ms, seq))
+        number = self._node_index_of_key(tree_key(ms, seq))
         if number < 0:
             return 0
         if not exactly:
             return self.entries_before[number]
-        return self.entries_before[number] + self.packs[number].live_before(ms, seq)
+        return self.entries_before[number] + self.packed_nodes[number].live_before(ms, seq)
 
     def is_cold(self, number: int) -> bool:
         """Return whether the node of this index is in a file."""
         return self.cold is not None and self.entries_before[number + 1] <= self.cold.entries
 
-    def _pack_index(self, key: bytes) -> int:
-        return bisect_right(self.packs, key, key=lambda pack: pack.key) - 1
+    def _node_index_of_key(self, key: bytes) -> int:
+        return bisect_right(self.packed_nodes, key, key=lambda pack: pack.key) - 1
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class PendingEntry:
 def pending_entries(group: Group) -> Iterator[PendingEntry]:
     """Return the pending entries of a group in the order of their IDs."""
     pel = group.pending
-    slot = pel.from_id(0, 0)
+    slot = pel.first_from(0, 0)
     while slot >= 0:
         owner = pel.owner_of(slot)
         name = owner.name if owner is not None else b""
@@ -189,12 +192,12 @@ def packed_node(node: Node) -> PackedNode:
 def cold_stats(stream: Stream) -> ColdStats | None:
     """Return what is in cold files; None if there is nothing."""
     cold = stream.cold
-    if cold is None or not cold.totals.runs:
+    if cold is None or not cold.totals.run_count:
         return None
-    return ColdStats(cold.totals.entries, cold.totals.weight, cold.file_count())
+    return ColdStats(cold.totals.entry_count, cold.totals.memory_bytes, cold.file_count())
 
 
-def key_of(ms: int, seq: int) -> bytes:
+def tree_key(ms: int, seq: int) -> bytes:
     """Return the key of an ID in the tree. OverflowError if a number is outside 64 bits."""
     return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
 
@@ -219,7 +222,7 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     keyspace = Keyspace(settings)
     keyspace.keep_expired = True
     cold_files = ColdFiles(DiskDirectory(str(path.parent)), COLD)
-    keyspace.cold = ColdStorage(keyspace, ColdStore(cold_files))
+    keyspace.cold_storage = ColdStorage(keyspace, ColdStore(cold_files))
     try:
         with path.open("rb") as source:
             read_rdb(source, keyspace, now_ms=0, keep_expired=True)

@@ -34,7 +34,7 @@ ORDERS = ("rate", "length", "lag", "memory", "name")
 NAME_MAX = 36
 TITLES = ("stream / group", "entries", "per s", "", "memory", "in files", "lag", "pending", "oldest")
 IN_FILES = TITLES.index("in files")  # shown only if there is something
-DROPPED = (3, IN_FILES, 4, 8, 2, 7, 6, 1)  # in the order in which a narrow console leaves columns out
+DROP_ORDER = (3, IN_FILES, 4, 8, 2, 7, 6, 1)  # in the order in which a narrow console leaves columns out
 
 RULE_EFFECTS = (
     ("rules_removed_entries", "removed"),
@@ -53,7 +53,7 @@ class History:
 
     before: ServerStats | None = None
     now: ServerStats | None = None
-    commands: deque[float] = field(default_factory=lambda: deque(maxlen=RATES_KEPT))
+    command_rates: deque[float] = field(default_factory=lambda: deque(maxlen=RATES_KEPT))
     rates: dict[DatabaseKey, deque[float]] = field(default_factory=dict)
     memory: dict[DatabaseKey, int] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class History:
         self.before, self.now = self.now, stats
         commands = self.rate_of("total_commands_processed")
         if commands is not None:
-            self.commands.append(commands)
+            self.command_rates.append(commands)
         by_key = {(stream.database, stream.key): stream for stream in stats.streams}
         self.rates = {db_key: self.rates.get(db_key, deque(maxlen=RATES_KEPT)) for db_key in by_key}
         self.memory = {db_key: size for db_key, size in self.memory.items() if db_key in by_key}
@@ -77,7 +77,7 @@ class History:
         """Return the rate between two values of a counter; None if one is missing or it was reset."""
         if self.before is None or self.now is None or before is None or now is None or now < before:
             return None
-        seconds = self.now.at - self.before.at
+        seconds = self.now.read_at - self.before.read_at
         return (now - before) / seconds if seconds > 0 else None
 
     def rate_of(self, name: str) -> float | None:
@@ -152,7 +152,7 @@ class TopTable:
             for number, title in enumerate(TITLES)
         ]
         hidden = () if any(row[IN_FILES] for row in self.rows) else (IN_FILES,)
-        return columns_that_fit(widths, DROPPED, width, hidden)
+        return columns_that_fit(widths, DROP_ORDER, width, hidden)
 
 
 def sort_key(history: History, stream: StreamStats, order: str) -> tuple[float, int, bytes]:
@@ -268,7 +268,7 @@ def server_lines(history: History, stats: ServerStats, address: str) -> Text:
         text.append(printable(value), "bold")
         text.append(f" {name}", styles.GREY)
         if number == 0:
-            text.append(f" {blocks(history.commands)}", styles.DONE)
+            text.append(f" {sparkline(history.command_rates)}", styles.DONE)
     return text
 
 
@@ -291,7 +291,7 @@ def rate_text(rate: float | None) -> str:
     return DASH if rate is None else f"{rate:,.0f}"
 
 
-def blocks(values: deque[float]) -> str:
+def sparkline(values: deque[float]) -> str:
     """Return values as a line of blocks, scaled to the largest one."""
     largest = max(values, default=0)
     if largest <= 0:
@@ -310,7 +310,7 @@ def stream_row(history: History, stream: StreamStats) -> list[Text]:
         name,
         Text(f"{stream.length:,}", "bold"),
         Text(rate_text(history.added_rate(stream)), styles.MS),
-        Text(blocks(history.rates[db_key]), styles.MS),
+        Text(sparkline(history.rates[db_key]), styles.MS),
         Text(DASH if memory is None else styles.format_size(memory)),
         Text(styles.format_cold(stream.cold_entries, stream.cold_bytes) if stream.cold_entries else ""),
         *(Text() for _ in ("lag", "pending", "oldest")),
@@ -328,7 +328,7 @@ def group_row(history: History, stream: StreamStats, group: GroupStats) -> list[
         Text(),
         Text(rate_text(history.group_read_rate(stream, group)), styles.DONE),
         Text(),
-        Text(plural(group.consumers, "consumer"), styles.GREY),
+        Text(plural(group.consumer_count, "consumer"), styles.GREY),
         Text(),
         Text(lag, styles.LATE if share > 0.5 else styles.PENDING if group.lag else styles.GREY),
         Text(f"{group.pending:,}", styles.PENDING if group.pending else styles.GREY),

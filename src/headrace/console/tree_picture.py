@@ -24,7 +24,7 @@ ALL_MAX = 32  # of a tree with more nodes only the path to the chosen one is dra
 TOP, BOTTOM, AROUND = 6, 2, 2  # of many children, those drawn: first, last, and around the chosen one
 BAR = 12
 COLD = styles.SEQ
-HALF = 8  # bytes of milliseconds in a key, before those of the sequence
+MILLISECONDS_BYTES = 8  # bytes of milliseconds in a key, before those of the sequence
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,22 @@ class TreeLine:
 
 def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType:
     """Return a drawing of the tree over the keys of all nodes, with the chosen one marked."""
-    if not snapshot.packs:
+    if not snapshot.packed_nodes:
         return Text("The stream has no entries, so the tree is only a root.", styles.GREY)
-    tree = build_tree([pack.key for pack in snapshot.packs])
+    tree = build_tree([pack.key for pack in snapshot.packed_nodes])
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "left", "left", "right", "right"):
         table.add_column(justify=justify, no_wrap=True)
-    fullest = max((pack.live + pack.deleted for pack in snapshot.packs if pack.run is None), default=1)
+    fullest = max(
+        (pack.live + pack.deleted for pack in snapshot.packed_nodes if pack.cold_run is None), default=1
+    )
     at = 0 if chosen is None else chosen
-    for line in tree_lines(tree, at, tree.count <= ALL_MAX, Text(), Text()):
+    for line in tree_lines(tree, at, tree.key_count <= ALL_MAX, Text(), Text()):
         node = line.node
         if line.left_out:
             table.add_row(line.stem + Text(f"… {plural(line.left_out, 'node')} more", styles.GREY))
         elif not node.children:
-            table.add_row(*leaf_cells(line.stem, snapshot, node.first, fullest, node.first == chosen))
+            table.add_row(*leaf_cells(line.stem, snapshot, node.first_key, fullest, node.first_key == chosen))
         elif line.opened:
             ways = plural(len(node.children), "way")
             table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
@@ -70,18 +72,18 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
 
 def closed_cells(snapshot: StreamSnapshot, node: RadixNode) -> Iterator[Text]:
     """Return the cells, after the stem, of a node of the tree whose children are not drawn."""
-    numbers = range(node.first, node.first + node.count)
-    inside = [snapshot.packs[number] for number in numbers]
-    yield Text(f"▹ {plural(node.count, 'node')}")
+    numbers = range(node.first_key, node.first_key + node.key_count)
+    inside = [snapshot.packed_nodes[number] for number in numbers]
+    yield Text(f"▹ {plural(node.key_count, 'node')}")
     cold = sum(map(snapshot.is_cold, numbers))
-    yield Text(f"{cold:,} in files" if cold < node.count else "in files", COLD) if cold else Text()
+    yield Text(f"{cold:,} in files" if cold < node.key_count else "in files", COLD) if cold else Text()
     yield Text(plural(sum(pack.live for pack in inside), "entry"))
     yield Text(styles.format_size(sum(map(stored_bytes, inside))), styles.GREY)
 
 
 def stored_bytes(pack: PackedNode) -> int:
     """Return the bytes of a node's listpack, or of a run in its file."""
-    return len(pack.data) if pack.run is None else pack.run.place.size
+    return len(pack.data) if pack.cold_run is None else pack.cold_run.place.size
 
 
 def legend(cold: bool) -> Text:
@@ -117,7 +119,7 @@ def tree_lines(
         first_guide: What is at the left of the first line.
         guide: What is at the left of the other lines.
     """
-    opened = whole or node.first <= chosen < node.first + node.count
+    opened = whole or node.first_key <= chosen < node.first_key + node.key_count
     yield TreeLine(first_guide + hex_text(node.edge, node.depth), node, opened)
     if not opened:
         return
@@ -126,7 +128,7 @@ def tree_lines(
         if place and number > shown[place - 1] + 1:
             left_out = node.children[shown[place - 1] + 1 : number]
             yield TreeLine(
-                guide + Text("│  ", styles.GREY), node, True, sum(child.count for child in left_out)
+                guide + Text("│  ", styles.GREY), node, True, sum(child.key_count for child in left_out)
             )
         last = place == len(shown) - 1
         child_first_guide = guide + Text("└─ " if last else "├─ ", styles.GREY)
@@ -138,7 +140,10 @@ def visible_children(children: list[RadixNode], chosen: int) -> list[int]:
     """Return the indices of the children that are drawn: the ends, and those around the chosen node."""
     if len(children) <= TOP + BOTTOM + 1:
         return list(range(len(children)))
-    here = next((n for n, node in enumerate(children) if node.first <= chosen < node.first + node.count), 0)
+    here = next(
+        (n for n, node in enumerate(children) if node.first_key <= chosen < node.first_key + node.key_count),
+        0,
+    )
     ends = {*range(TOP), *range(len(children) - BOTTOM, len(children))}
     around = range(max(here - AROUND, 0), min(here + AROUND + 1, len(children)))
     return sorted(ends.union(around))
@@ -148,7 +153,7 @@ def hex_text(edge: bytes, depth: int) -> Text:
     """Return the bytes of an edge in hexadecimal, with zeros dimmed."""
     text = Text()
     for at, byte in enumerate(edge, depth):
-        style = styles.MS if at < HALF else styles.SEQ
+        style = styles.MS if at < MILLISECONDS_BYTES else styles.SEQ
         text.append(f"{byte:02x} ", f"dim {style}" if byte == 0 else style)
     return text
 
@@ -157,14 +162,14 @@ def leaf_cells(
     stem: Text, snapshot: StreamSnapshot, number: int, fullest: int, chosen: bool
 ) -> Iterator[Text]:
     """Return the cells of a node's line."""
-    pack = snapshot.packs[number]
+    pack = snapshot.packed_nodes[number]
     yield stem
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")
     deleted = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
-    if pack.run is not None:
-        yield Text(pack.run.place.file.name, COLD)
+    if pack.cold_run is not None:
+        yield Text(pack.cold_run.place.file.name, COLD)
         yield Text(plural(pack.live, "entry")) + deleted
-        nodes = plural(pack.run.inner_count(), "node")
+        nodes = plural(pack.cold_run.inner_count(), "node")
         yield Text(f"{nodes} in {styles.format_size(stored_bytes(pack))}", styles.GREY)
         return
     live = styles.bar(pack.live / fullest, BAR, styles.DONE)

@@ -30,7 +30,7 @@ from headrace.errors import CommandError, to_text
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
 LOWER_HALF = 0xFFFFFFFF
-SCHEDULING = frozenset(command.name for command in COMMANDS if command.schedules)
+SCHEDULING = frozenset(command.name for command in COMMANDS if command.may_schedule_entries)
 
 
 class NotAuthenticated(CommandError):
@@ -114,8 +114,8 @@ class Authorization:
         user: User | None = session.identity
         if user is None:
             return
-        session.unauthenticated = not (session.authenticated or self.users.default_needs_no_password())
-        session.restricted_user = user if session.unauthenticated or not user.is_unrestricted() else None
+        session.must_authenticate = not (session.authenticated or self.users.default_needs_no_password())
+        session.restricted_user = user if session.must_authenticate or not user.is_unrestricted() else None
 
     # Changes of users.
 
@@ -131,7 +131,7 @@ class Authorization:
             if session.identity is None or not self._may_keep_subscriptions(session):
                 if session.identity is None:  # it is denied everything until it is closed
                     session.identity = session.restricted_user = User(session.user)
-                    session.unauthenticated = True
+                    session.must_authenticate = True
                 if session is caller:
                     session.closing = True
                 else:
@@ -154,7 +154,7 @@ class Authorization:
         self, session: Session, command: Command, argv: list[bytes], now_ms: int, queued: bool = False
     ) -> CommandError | None:
         """Return the error if the request is denied, else None. `queued`: EXEC runs it; MULTI allowed it."""
-        if session.unauthenticated:
+        if session.must_authenticate:
             return None if "no_auth" in command.flags else NotAuthenticated()
         if session.queue is not None and command.queueable and "no_multi" in command.flags:
             return None  # never allowed in MULTI, for any user: a later check says so
@@ -175,7 +175,7 @@ class Authorization:
         self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool
     ) -> CommandError | None:
         """Return the error if a key is a schedule of a stream that the user may not write."""
-        for at in request.keys:
+        for at in request.key_positions:
             for target in companion_keys.scheduled_streams(request.argv[at]):
                 add = request_of_key(b"xadd", target, WRITE)
                 error = self._check_request(session, add, context, now_ms, changed)
@@ -219,7 +219,7 @@ class Authorization:
             return False
         return request.name not in SCHEDULING or not any(
             user.verdict(request_of_key(b"xadd", target, WRITE))
-            for at in request.keys
+            for at in request.key_positions
             for target in companion_keys.scheduled_streams(argv[at])
         )
 
@@ -256,7 +256,7 @@ def request_of_key(command: bytes, key: bytes, use: int) -> AccessRequest:
     use: how the command uses the key, as in access/selector.py.
     """
     request = AccessRequest(command, [command, key])
-    request.keys, request.uses = [1], [use]
+    request.key_positions, request.uses = [1], [use]
     return request
 
 

@@ -43,7 +43,7 @@ class ClockWatch:
                 break
         return min(readings)[1]
 
-    def jump(self) -> int:
+    def measure_jump(self) -> int:
         """Return by how many milliseconds the clock was set since the last call; 0 if it was not."""
         ahead = self._look()
         jump = ahead - self.ahead_ms
@@ -52,9 +52,9 @@ class ClockWatch:
         self.ahead_ms = ahead
         return jump
 
-    def follow(self) -> None:
+    def check_clock(self) -> None:
         """Check the clock; if it was set, log that and call the listeners."""
-        if jump := self.jump():
+        if jump := self.measure_jump():
             level = logging.WARNING if abs(jump) >= WARN_MS else logging.DEBUG
             logging.getLogger("headrace").log(level, "the clock was set by %+.1f seconds", jump / 1000)
             for listener in self.listeners:

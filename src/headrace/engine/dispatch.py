@@ -29,7 +29,7 @@ from headrace.errors import CommandError
 from headrace.keyspace.blocking import Waiter
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.rules import RuleRegistry
+from headrace.keyspace.rule_registry import RuleRegistry
 
 REQUEST = Policy(may_block=True)
 QUEUED = Policy()
@@ -69,7 +69,7 @@ class Dispatcher:
         self.timing = timing
         self.auth = auth
         self.write_gate = write_gate
-        self.registry = keyspace.rules
+        self.registry = keyspace.rule_registry
         self.marks = RuleMarks(self.registry)
 
     @cython.ccall
@@ -108,7 +108,7 @@ class Dispatcher:
         if not policy.replies:
             return 0
         if len(self.effects.items) != effects:
-            call.session.last_write_offset = self.effects.offset
+            call.session.last_write_offset = self.effects.log_offset
         changes: list[bytes] = call.argv  # a command may have replaced its request by what it does
         call.argv = argv
         if self.timing.enabled:
@@ -138,7 +138,7 @@ class Dispatcher:
             call.reply.rewind(mark)
             self.reply_error(session, error_replies.command_error(exception, row.command))
         if self.effects.position() != effects:
-            session.last_write_offset = self.effects.offset
+            session.last_write_offset = self.effects.log_offset
         if served:
             self.timing.record_unblocked(row, since)
             if self.registry.streams and row.command.write:
@@ -152,7 +152,7 @@ class Dispatcher:
         error: CommandError | None = None
         if call.session.restricted_user is not None:
             error = self.auth.permission_error(call.session, row.command, call.argv, call.now)
-        if error is None and self.write_gate.shut:
+        if error is None and self.write_gate.may_reject:
             error = self.write_gate.error_for(call.session, row, call.argv)
         if error is not None:
             raise error

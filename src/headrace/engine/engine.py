@@ -19,8 +19,8 @@ from headrace.commands.call import Call, Policy
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.scripts_interface import RunningScript
-from headrace.commands.server.replication import ACKNOWLEDGED
-from headrace.commands.server.saving import SYNCED
+from headrace.commands.server.replication import ACKNOWLEDGED_KEY
+from headrace.commands.server.saving import SYNCED_KEY
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -43,7 +43,7 @@ from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.log_budget import LogBudget
-from headrace.keyspace.rules import RuleRegistry
+from headrace.keyspace.rule_registry import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.cold_run import ColdRun
@@ -73,7 +73,7 @@ class Engine(RowRunner):
     dispatcher: Dispatcher
     effects: Effects
     rule_registry: RuleRegistry
-    rules: RuleRunner
+    rule_runner: RuleRunner
     stats: Stats
     timing: Timing
     rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
@@ -81,13 +81,13 @@ class Engine(RowRunner):
     last_name: bytes | None  # the previous request's first argument and its row: saves 100 instructions when
     last_row: CommandRow | None  # this request begins with the same object (see resp/token_cache.py)
     by_name: dict[bytes, CommandRow]  # subcommands too, as "config|get"
-    call: Call
+    request_call: Call
     exec_call: Call  # for the commands that EXEC runs
     waiter_call: Call  # for waiters
-    cold: Public[ColdStorage | None]  # None: all nodes are in memory
+    cold_storage: Public[ColdStorage | None]  # None: all nodes are in memory
     parking: Parking | None  # None: cold runs are loaded at once
     held_ready: dict[tuple[int, bytes], None]  # keys with new data for clients that a pause holds
-    next_client: cython.longlong
+    last_client_id: cython.longlong
     last_sweep_ms: cython.longlong
 
     def __init__(self, settings: Settings | None = None, server: ServerInterface | None = None) -> None:
@@ -106,16 +106,16 @@ class Engine(RowRunner):
         self.rows, self.by_name, self.held_ready = {}, {}, {}
         self.last_name = self.last_row = None
         self.http_lines = LogBudget(1, error_replies.HTTP_LINE_MS)
-        self.next_client = self.last_sweep_ms = 0
-        self.cold = self.parking = None
+        self.last_client_id = self.last_sweep_ms = 0
+        self.cold_storage = self.parking = None
         self.dispatcher = Dispatcher(
             self.keyspace, self.effects, self.stats, self.timing, self.auth, self.write_gate
         )
-        self.call = self._call(dispatch.REQUEST)
+        self.request_call = self._call(dispatch.REQUEST)
         self.exec_call = self._call(dispatch.QUEUED)
         self.waiter_call = self._call(dispatch.WAITING)
-        self.rule_registry = self.keyspace.rules
-        self.rules = RuleRunner(
+        self.rule_registry = self.keyspace.rule_registry
+        self.rule_runner = RuleRunner(
             self.keyspace, self.write_gate, self.dispatcher, self._call(dispatch.RULE), self.by_name
         )
         self.scripts = ScriptRunner(
@@ -151,26 +151,26 @@ class Engine(RowRunner):
 
         limit 0: no node becomes cold, but a snapshot or log that refers to cold runs can be loaded.
         """
-        self.cold = self.keyspace.cold = ColdStorage(self.keyspace, store, limit)
-        return self.cold
+        self.cold_storage = self.keyspace.cold_storage = ColdStorage(self.keyspace, store, limit)
+        return self.cold_storage
 
     def park_requests(self, load: Callable[[ColdRun], object]) -> None:
         """Let requests of clients wait for cold runs, instead of loading them at once.
 
-        load: starts to read a run; run_loaded() must be called when that has ended.
+        load: starts to read a run; on_run_loaded() must be called when that has ended.
         """
-        assert self.cold is not None
-        self.parking = Parking(self.dispatcher, self.stats, self.cold, load)
-        self.cold.store.load_ahead = self.parking.load_ahead
+        assert self.cold_storage is not None
+        self.parking = Parking(self.dispatcher, self.stats, self.cold_storage, load)
+        self.cold_storage.store.load_ahead = self.parking.load_ahead
 
-    def run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
+    def on_run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
         """Execute the requests that have waited for a run; then `woken` has the sessions with a reply.
 
         stored: what RunSource.load returned; None if it failed.
         """
         assert self.parking is not None
         waiter: Waiter
-        for waiter in self.parking.loaded(run, stored):
+        for waiter in self.parking.on_loaded(run, stored):
             assert isinstance(waiter.session, Session)
             session: Session = waiter.session
             if session.waiting is waiter and session.id in self.clients and not session.killed:
@@ -183,11 +183,11 @@ class Engine(RowRunner):
 
     def session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
         """Create a session for a new client. Its owner ends it with close()."""
-        self.next_client += 1
-        made = Session(self.next_client, address, local_address)
+        self.last_client_id += 1
+        made = Session(self.last_client_id, address, local_address)
         made.created_ms = made.active_ms = now_ms
         self.clients[made.id] = made
-        self.stats.connections += 1
+        self.stats.connection_count += 1
         return made
 
     def close(self, session: Session) -> None:
@@ -216,7 +216,7 @@ class Engine(RowRunner):
             self.keyspace.unwatch(session.watch)
             session.watch = None
 
-    def record_effects(self, on: bool) -> None:
+    def set_effect_recording(self, on: bool) -> None:
         """Turn the recording of effects on or off. While it is on, the caller must call effects.take()."""
         self.effects.recording = on
         self.keyspace.on_expired = self.effects.record_expired if on else None
@@ -242,7 +242,7 @@ class Engine(RowRunner):
         """
         reply: ReplyWriter = session.reply
         mark: cython.Py_ssize_t = reply.mark()
-        call: Call = self.call
+        call: Call = self.request_call
         memory: MemoryAccount = self.write_gate.memory
         session.active_ms = now_ms
         self.keyspace.now = now_ms
@@ -268,7 +268,7 @@ class Engine(RowRunner):
             and not error_replies.allowed_while_subscribed(row.command)
         ):
             self._reject(session, row, error_replies.SubscriberModeOnly(row.command.name.decode()))
-        elif (self.write_gate.shut or memory.total > memory.limit) and self._reject_or_pause(
+        elif (self.write_gate.may_reject or memory.total > memory.limit) and self._reject_or_pause(
             session, row, argv
         ):
             pass  # rejected already, or paused
@@ -329,7 +329,7 @@ class Engine(RowRunner):
         What the interrupted request has caused so far (messages, keys with new data, streams with work for
         their rules) stays for its end.
         """
-        call: Call = self.call
+        call: Call = self.request_call
         kept = call.session, call.reply, call.argv, call.command, call.database, call.now
         now: cython.longlong = self.keyspace.now
         counts: cython.bint = self.keyspace.counts_lookups
@@ -369,7 +369,7 @@ class Engine(RowRunner):
     def _queue(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.void:
         """Queue the request for EXEC."""
         if "no_multi" in row.command.flags:
-            self._reject(session, row, error_replies.NotInTransaction())
+            self._reject(session, row, error_replies.NotAllowedInTransaction())
             return
         session.enqueue(row, argv)
         session.reply.simple(b"QUEUED")
@@ -396,7 +396,7 @@ class Engine(RowRunner):
             self._drop_muted_reply(session, mark)
         if state is None or not state.on:
             return
-        if row is not None and row.readonly and self.call.argv is argv:  # neither rejected nor queued
+        if row is not None and row.readonly and self.request_call.argv is argv:  # neither rejected nor queued
             self.tracking.on_read(state, row.command, argv)
         if row is not None and row.command.name.startswith(b"client|"):
             return  # CLIENT CACHING applies to the next request of another kind
@@ -417,7 +417,7 @@ class Engine(RowRunner):
     def _apply_rules(self) -> cython.void:
         """Apply the rules of streams that were changed, and serve the clients that wait for the results."""
         while self.rule_registry.ready:
-            self.rules.run_ready(self.keyspace.now)
+            self.rule_runner.run_ready(self.keyspace.now)
             if self.pubsub.outbox:
                 self.pubsub.deliver(self.woken, None)
             self._serve_ready()
@@ -457,7 +457,7 @@ class Engine(RowRunner):
         session: Session = call.session
         mark: cython.Py_ssize_t = call.reply.mark()
         served: cython.bint
-        if self.write_gate.paused_until and self.write_gate.holds(session, row):
+        if self.write_gate.paused_until and self.write_gate.is_held_by_pause(session, row):
             self.held_ready[waiter.database, key] = None
             return False
         served = self.dispatcher.run_again(call, row, waiter)
@@ -486,7 +486,7 @@ class Engine(RowRunner):
     @cython.cfunc
     def _wake(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
         """Unblock the session, whose reply begins at `mark`."""
-        self.stats.unblocked += 1
+        self.stats.unblocked_count += 1
         self._stop_waiting(session)
         if session.needs_follow_up:
             self._drop_muted_reply(session, mark)
@@ -499,7 +499,7 @@ class Engine(RowRunner):
         if session.waiting is not None:
             self.keyspace.blocking.remove(session.waiting)
             session.waiting = None
-            self.write_gate.paused_requests.pop(session, None)
+            self.write_gate.paused_sessions.pop(session, None)
 
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
         """End the session's wait, as at its deadline or with an error; return False if it does not wait."""
@@ -527,18 +527,18 @@ class Engine(RowRunner):
 
     def has_sync_waiters(self) -> bool:
         """Return whether a session waits for a sync of the log (WAITAOF)."""
-        return (0, SYNCED) in self.keyspace.blocking.queues
+        return (0, SYNCED_KEY) in self.keyspace.blocking.queues
 
     def on_log_synced(self, now_ms: int) -> None:
         """Retry sessions that wait for a sync: more of the log is synced, or the log was disabled."""
         self.keyspace.now = now_ms
-        self.keyspace.blocking.signal(0, SYNCED)
+        self.keyspace.blocking.signal(0, SYNCED_KEY)
         self._serve_ready()
 
     def on_replicas_acknowledged(self, now_ms: int) -> None:
         """Retry sessions that wait for replicas (WAIT, WAITAOF): one has acknowledged more, or has left."""
         self.keyspace.now = now_ms
-        self.keyspace.blocking.signal(0, ACKNOWLEDGED)
+        self.keyspace.blocking.signal(0, ACKNOWLEDGED_KEY)
         self._serve_ready()
 
     # Time.
@@ -547,11 +547,11 @@ class Engine(RowRunner):
         """Set whether tick() deletes expired keys (DEBUG SET-ACTIVE-EXPIRE); an access always does."""
         self.last_sweep_ms = 0 if on else NEVER_MS
 
-    def adjust_clock(self, by_ms: int) -> None:
+    def on_clock_set(self, by_ms: int) -> None:
         """Shift waits, pauses and idle times, after the clock was set by so many milliseconds (signed)."""
         self.keyspace.blocking.shift(by_ms)
         self.write_gate.shift(by_ms)
-        self.rules.suspend()
+        self.rule_runner.suspend()
         for session in self.clients.values():
             session.created_ms += by_ms
             session.active_ms += by_ms
@@ -571,10 +571,10 @@ class Engine(RowRunner):
             return
         if self.keyspace.settings.stream_compact_tombstones:
             self.keyspace.compaction.step(now_ms)
-        if self.keyspace.lazy_free.waiting:
+        if self.keyspace.lazy_free.containers:
             self.keyspace.lazy_free.step(now_ms)
-        if self.cold is not None:
-            self.cold.step(now_ms)
+        if self.cold_storage is not None:
+            self.cold_storage.step(now_ms)
         for waiter in self.keyspace.blocking.pop_expired(now_ms):
             self._time_out(waiter, None)
         self.keyspace.blocking.fire(now_ms)
@@ -585,7 +585,7 @@ class Engine(RowRunner):
         if now_ms >= self.last_sweep_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep():
             self.last_sweep_ms = now_ms
         if self.rule_registry.streams:
-            self.rules.tick(now_ms)
+            self.rule_runner.tick(now_ms)
         self.pubsub.deliver(self.woken, None)
         self._serve_ready()
         if self.rule_registry.ready:
@@ -597,14 +597,14 @@ class Engine(RowRunner):
         earliest: cython.longlong = self.keyspace.blocking.next_deadline()
         if self.keyspace.settings.stream_compact_tombstones:
             earliest = earlier_time(earliest, self.keyspace.compaction.next_step_ms())
-        if self.keyspace.lazy_free.waiting:
+        if self.keyspace.lazy_free.containers:
             earliest = earlier_time(earliest, self.keyspace.lazy_free.next_step_ms())
-        if self.cold is not None:
-            earliest = earlier_time(earliest, self.cold.next_step_ms(self.keyspace.now))
+        if self.cold_storage is not None:
+            earliest = earlier_time(earliest, self.cold_storage.next_step_ms(self.keyspace.now))
         if self.write_gate.paused_until:
             return earlier_time(earliest, self.write_gate.paused_until)  # a pause keeps expired keys
         if self.rule_registry.streams:
-            earliest = earlier_time(earliest, self.rules.next_due(self.keyspace.now))
+            earliest = earlier_time(earliest, self.rule_runner.next_due(self.keyspace.now))
         death: cython.longlong = self.keyspace.next_expiry()
         return (
             earliest
@@ -642,21 +642,21 @@ class Engine(RowRunner):
             self.resume_paused(self.keyspace.now)
             if not self.write_gate.paused_until:
                 return False
-        if not self.write_gate.holds(session, row):
+        if not self.write_gate.is_held_by_pause(session, row):
             return False
         waiter = Waiter(
             session, session.database, argv, [], 0, never_serve, no_timeout_reply, row.command.name
         )
         session.waiting = waiter
-        self.keyspace.blocking.wait(waiter)
-        self.write_gate.paused_requests[session] = None
+        self.keyspace.blocking.add_waiter(waiter)
+        self.write_gate.paused_sessions[session] = None
         return True
 
     def resume_paused(self, now_ms: int) -> None:
         """End the pauses that are over and execute the requests held, in order of arrival."""
         self.timing.begin()
-        self.rules.suspend()
-        paused = self.write_gate.take_paused(now_ms)
+        self.rule_runner.suspend()
+        paused = self.write_gate.pop_paused_sessions(now_ms)
         self.keyspace.blocking.ready.update(self.held_ready)
         self.held_ready = {}
         self._serve_ready()  # these clients have waited longer

@@ -47,7 +47,7 @@ class InternalError(CommandError):
     text = "ERR internal error, the request had no effect or part of its effect; see the server's log"
 
 
-class NotInTransaction(CommandError):
+class NotAllowedInTransaction(CommandError):
     text = "ERR Command not allowed inside a transaction"
 
 
@@ -93,7 +93,7 @@ def unknown_command(session: Session, argv: list[bytes], http_lines: LogBudget) 
     """
     if argv[0].lower() in HTTP:
         session.closing = True
-        if http_lines.take(session.active_ms):
+        if http_lines.try_acquire(session.active_ms):
             address = session.address.decode(errors="replace")
             logging.getLogger("headrace").warning(
                 "closing %s: it speaks HTTP, perhaps for a page in a browser", address

@@ -75,7 +75,7 @@ class SkippingReplayer:
 
     def _skip_copy(self, argv: list[bytes]) -> None:
         database = self._replayer.session.database
-        target = copy_database(argv)
+        target = copy_target_database(argv)
         if target is not None:
             self._replayer.replay([b"SELECT", target])
         self._skip(b"COPY", argv)
@@ -105,7 +105,7 @@ def overwritten_key(name: bytes, argv: list[bytes]) -> bytes | None:
     return argv[at] if 0 < at < len(argv) else None
 
 
-def copy_database(argv: list[bytes]) -> bytes | None:
+def copy_target_database(argv: list[bytes]) -> bytes | None:
     """Return the database that COPY copies to; None if it names none."""
     words = [word.upper() for word in argv]
     return argv[words.index(b"DB", 3) + 1] if b"DB" in words[3:-1] else None

@@ -39,7 +39,7 @@ class Parking:
     dispatcher: Dispatcher
     stats: Stats
     blocking: Blocking
-    cold: ColdStorage
+    cold_storage: ColdStorage
     load: Callable[[ColdRun], object]  # starts to read a run; loaded() is called later
     waiting: dict[ColdRun, list[Waiter]]
     unreadable: weakref.WeakSet[ColdRun]  # reading them failed, so they are not loaded ahead
@@ -52,7 +52,7 @@ class Parking:
         self.dispatcher = dispatcher
         self.stats = stats
         self.blocking = dispatcher.keyspace.blocking
-        self.cold = cold
+        self.cold_storage = cold
         self.load = load
         self.waiting = {}
         self.unreadable = weakref.WeakSet()
@@ -68,7 +68,9 @@ class Parking:
             self.times.pop(session, None)
             self.dispatcher.run(call, row)
             return
-        self.cold.cache.deferring = cold_run.ALWAYS if row.readonly else cold_run.REQUIRED
+        self.cold_storage.cache.defer_mode = (
+            cold_run.DEFER_ALWAYS if row.readonly else cold_run.DEFER_REQUIRED
+        )
         try:
             self.dispatcher.run(call, row)
             self.times.pop(session, None)
@@ -78,7 +80,7 @@ class Parking:
             self.stats.commands -= 1
             self._park(call, row, needed.runs)
         finally:
-            self.cold.cache.deferring = cold_run.NEVER
+            self.cold_storage.cache.defer_mode = cold_run.DEFER_NEVER
 
     @cython.cfunc
     def _park(self, call: Call, row: CommandRow, runs: list[ColdRun]) -> cython.void:
@@ -89,7 +91,7 @@ class Parking:
             session, session.database, call.argv, [], 0, never_serve, no_timeout_reply, row.command.name
         )
         session.waiting = waiter
-        self.blocking.wait(waiter)
+        self.blocking.add_waiter(waiter)
         self.parked += 1
         self.times[session] = self.times.get(session, 0) + 1
         for run in runs:
@@ -107,7 +109,7 @@ class Parking:
             self.waiting[run] = []
             self.load(run)
 
-    def loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
+    def on_loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
         """Put what was read of a run into the cache; return the waiters for it.
 
         stored: what RunSource.load returned; None if it failed: the requests will try again, and report it.
@@ -115,9 +117,9 @@ class Parking:
         waiters: list[Waiter] = self.waiting.pop(run, [])
         if stored is not None:
             try:
-                if run.nodes is None:
-                    self.cold.cache.misses += 1
-                    self.cold.cache.put(run, run.decode(stored))
+                if run.cached_nodes is None:
+                    self.cold_storage.cache.misses += 1
+                    self.cold_storage.cache.put(run, run.decode(stored))
                 return waiters
             except DamagedColdRun:
                 pass

@@ -52,7 +52,7 @@ class Replayer:
     session: Session
     call: Call
     now_ms: Public[cython.longlong]  # the time of the replay, for commands that do not carry their own
-    live: cython.bint  # the commands are those of a primary
+    is_from_primary: cython.bint  # the commands are those of a primary
     # The previous command's first argument, whose objects the parser reuses, and its row; None if the next
     # command of that name must be checked again, because its row depends on more than the name.
     _last_word: bytes | None
@@ -63,7 +63,7 @@ class Replayer:
         self.engine = engine
         self.keyspace = engine.keyspace
         self.now_ms = now_ms
-        self.live = live
+        self.is_from_primary = live
         self._last_word = self._last_row = None
         self.session = Session(0)
         self.session.replayed = True
@@ -103,7 +103,7 @@ class Replayer:
         try:
             self.engine.dispatcher.run(call, row)
         except CommandError as error:
-            if not self.live and command.name == b"restore" and isinstance(error, BadData):
+            if not self.is_from_primary and command.name == b"restore" and isinstance(error, BadData):
                 raise ForeignLogCommand(argv, "the value has a type that headrace does not have") from error
             return wire_text(error)
         except Exception as error:

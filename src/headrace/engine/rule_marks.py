@@ -7,7 +7,7 @@ import cython
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Database
-from headrace.keyspace.rules import RuledStream, RuleRegistry
+from headrace.keyspace.rule_registry import RuledStream, RuleRegistry
 from headrace.streams.stream import Stream
 
 

@@ -24,17 +24,17 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.dispatch import Dispatcher
 from headrace.engine.write_gate import WriteGate
-from headrace.errors import RUN_REQUESTED, CommandError, DamagedColdRun, log_text, to_text
+from headrace.errors import READING_FROM_STORE, CommandError, DamagedColdRun, log_text, to_text
 from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.rules import RuledStream, dead_letter_stream
+from headrace.keyspace.rule_registry import RuledStream, dead_letter_key
 from headrace.streams import references, retention
 from headrace.streams.cold_run import first_inner, run_of
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
-from headrace.streams.schedule import due_of
+from headrace.streams.schedule import parse_due_ms
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
@@ -58,7 +58,7 @@ DEAD_FIELDS = tuple(
 
 def _first_node_entries(head: Node) -> int:
     """Return how many entries the first node has; a mean if it is in a run that would have to be read."""
-    if head.run is None or run_of(head).nodes is not None:
+    if head.run is None or run_of(head).cached_nodes is not None:
         return first_inner(head).live
     return head.live // run_of(head).inner_count()
 
@@ -70,7 +70,7 @@ def earlier(a: int, b: int) -> int:
 
 def _log_failure(ruled: RuledStream, error: CommandError) -> None:
     """Log that a rule failed, unless it only waits for a run."""
-    if not isinstance(error, DamagedColdRun) or error.what != RUN_REQUESTED:
+    if not isinstance(error, DamagedColdRun) or error.what != READING_FROM_STORE:
         logging.getLogger("headrace").error("a rule of %s failed: %s", log_text(ruled.key), error)
 
 
@@ -92,7 +92,7 @@ class RuleRunner:
             rows: the rows of commands, by name.
         """
         self.keyspace = keyspace
-        self.registry = keyspace.rules
+        self.registry = keyspace.rule_registry
         self.write_gate = write_gate
         self.call = call
         self._dispatcher = dispatcher
@@ -161,7 +161,7 @@ class RuleRunner:
         """Apply all rules again if they were suspended."""
         if self._suspended:
             self._suspended = False
-            self.registry.mark_all()
+            self.registry.reapply_all()
 
     def next_due(self, now: int) -> int:
         """Return when tick() next has work, in Unix milliseconds; -1 for never."""
@@ -179,7 +179,7 @@ class RuleRunner:
     def _apply(self, ruled: RuledStream, now: int, nodes_max: int) -> None:
         """Apply all rules of a stream, and set its timer."""
         self.registry.backlog.pop(ruled, None)
-        cold = self.keyspace.cold
+        cold = self.keyspace.cold_storage
         if cold is not None:
             cold.store.may_wait = False
         try:
@@ -274,7 +274,7 @@ class RuleRunner:
         count = retention.count_removable(stream, rules, now, archived, nodes_max)
         if count:
             self._run(database, [b"XTRIM", ruled.key, b"MAXLEN", b"=", b"%d" % (stream.length - count)])
-            ruled.removed += count
+            ruled.removed_count += count
             return NEVER, True
         due = retention.next_age_due(stream, rules)
         if due > now:
@@ -309,7 +309,7 @@ class RuleRunner:
             database = self.keyspace.databases[ruled.database]
             before = stream.length
             self._run(database, [b"XDEL", ruled.key, *dict.fromkeys(found)])
-            ruled.removed += before - stream.length
+            ruled.removed_count += before - stream.length
         return is_complete
 
     def _is_acked(self, stream: Stream, word: bytes) -> bool:
@@ -344,7 +344,7 @@ class RuleRunner:
             try:
                 self._move_to_dead_letter(ruled, database, group, ms, seq)
             except CommandError as error:
-                key = to_text(dead_letter_stream(ruled.key, group.rules))
+                key = to_text(dead_letter_key(ruled.key, group.rules))
                 logging.getLogger("headrace").error("no dead letter was added to %s: %s", key, error)
                 ruled.retry_ms = now + RETRY_MS
                 break  # the others stay pending, too
@@ -369,10 +369,10 @@ class RuleRunner:
                 b"%d" % deliveries,
                 b"delivered %d times and never acknowledged" % deliveries,
             )
-            fields = _without(entry.entry(), DEAD_FIELDS)
+            fields = _without(entry.remaining_pieces(), DEAD_FIELDS)
             fields += [part for pair in zip(DEAD_FIELDS, values, strict=True) for part in pair]
-            self._run(database, [b"XADD", dead_letter_stream(ruled.key, group.rules), b"*", *fields])
-            ruled.dead_letters += 1
+            self._run(database, [b"XADD", dead_letter_key(ruled.key, group.rules), b"*", *fields])
+            ruled.dead_letter_count += 1
         self._run(database, [b"XACK", ruled.key, group.name, word])
         self.call.effects.make_atomic(start)
         ruled.acked.append(word)
@@ -460,7 +460,7 @@ class RuleRunner:
         schedule = ruled.schedule
         assert schedule is not None
         schedule.read_new(SCHEDULED_READ_PER_STEP)
-        if not schedule.is_read():
+        if not schedule.has_read_all():
             return NEVER, False  # in order of due times: all of them must be known first
         if schedule.retry_ms > now:
             return schedule.next_due(), True
@@ -482,12 +482,12 @@ class RuleRunner:
         entry = StreamIterator(ruled.stream, ms, seq, ms, seq, False)
         if not entry.next():
             return  # cancelled
-        words = entry.entry()
-        if due_of(words) < 0 or ruled.target is None:
+        words = entry.remaining_pieces()
+        if parse_due_ms(words) < 0 or ruled.target_key is None:
             return
         database = self.keyspace.databases[ruled.database]
         start = self.call.effects.position()
-        self._run(database, [b"XADD", ruled.target, b"*", *words[:-2]])
+        self._run(database, [b"XADD", ruled.target_key, b"*", *words[:-2]])
         self._run(database, [b"XDEL", ruled.key, stream_id.text_of(ms, seq)])
         self.call.effects.make_atomic(start)
 
@@ -505,7 +505,7 @@ class RuleRunner:
         finally:
             call.reply.rewind(0)
         if argv[0] == b"XADD" and (stream := database.stream(argv[1])) is not None and stream.has_rules:
-            self.registry.mark(stream)
+            self.registry.mark_changed(stream)
 
 
 def _without(words: list[bytes], names: tuple[bytes, ...]) -> list[bytes]:

@@ -146,7 +146,7 @@ class ScriptRunner(ScriptsInterface):
     write_gate: WriteGate
     session: Session  # whose commands those of scripts are
     kept_bytes: cython.Py_ssize_t  # of those that SCRIPT LOAD has brought
-    mortal_scripts: cython.Py_ssize_t  # the number of the others
+    evictable_count: cython.Py_ssize_t  # the number of the others
     registered: list[tuple[bytes, int, bytes | None]]  # functions of the library being loaded
     _rows: dict[bytes, CommandRow]
     _by_name: dict[bytes, CommandRow]
@@ -190,7 +190,7 @@ class ScriptRunner(ScriptsInterface):
         call.session = self.session
         self._use_writer(self.session.reply)
         self.scripts, self.registered = {}, []
-        self.text_bytes = self.kept_bytes = self.mortal_scripts = self.evicted = 0
+        self.text_bytes = self.kept_bytes = self.evictable_count = self.evicted_count = 0
         self.running = self._interpreter = self._interrupt = None
         self._timing = timing
         self._libraries, self._refused = LoadedLibraries(), {}
@@ -235,44 +235,46 @@ class ScriptRunner(ScriptsInterface):
         Raises CommandError: if the scripts of SCRIPT LOAD leave no space for it.
         """
         size = len(script.text)
-        if self.kept_bytes + size > limits.SCRIPT_TEXT_BYTES_MAX:
+        if self.kept_bytes + size > limits.ALL_SCRIPTS_BYTES_MAX:
             raise CommandError("OOM too many bytes of loaded scripts: use SCRIPT FLUSH")
-        mortal = iter([one for one in self.scripts.values() if not one.keeps] if self._is_full(size) else ())
+        mortal = iter(
+            [one for one in self.scripts.values() if not one.never_evicted] if self._is_full(size) else ()
+        )
         while self._is_full(size):
             self.drop(next(mortal))
-            self.evicted += 1
+            self.evicted_count += 1
         self.scripts[script.digest] = script
         self.text_bytes += size
-        self.mortal_scripts += 1
+        self.evictable_count += 1
 
     def _is_full(self, size: int) -> bool:
         """Return whether a script of that size needs others to be dropped."""
-        return self.mortal_scripts >= limits.EVAL_SCRIPTS_MAX or (
-            self.text_bytes + size > limits.SCRIPT_TEXT_BYTES_MAX and self.mortal_scripts > 0
+        return self.evictable_count >= limits.EVAL_SCRIPTS_MAX or (
+            self.text_bytes + size > limits.ALL_SCRIPTS_BYTES_MAX and self.evictable_count > 0
         )
 
-    def keep(self, script: Script) -> None:
+    def never_evict(self, script: Script) -> None:
         """Never drop the script to make room for others."""
-        if not script.keeps:
-            script.keeps = True
+        if not script.never_evicted:
+            script.never_evicted = True
             self.kept_bytes += len(script.text)
-            self.mortal_scripts -= 1
+            self.evictable_count -= 1
 
     def drop(self, script: Script) -> None:
         """Forget a script."""
         del self.scripts[script.digest]
         self.text_bytes -= len(script.text)
-        if script.keeps:
+        if script.never_evicted:
             self.kept_bytes -= len(script.text)
         else:
-            self.mortal_scripts -= 1
+            self.evictable_count -= 1
         if script.is_compiled and self._interpreter is not None and not self._interpreter.broken:
             self._interpreter.drop_script(script.digest)
 
     def flush(self) -> None:
         """Forget all scripts, and the interpreter; libraries are loaded again when they are used."""
         self.scripts.clear()
-        self.text_bytes = self.kept_bytes = self.mortal_scripts = 0
+        self.text_bytes = self.kept_bytes = self.evictable_count = 0
         self._discard_interpreter()
         self._refused = {}
 
@@ -305,7 +307,7 @@ class ScriptRunner(ScriptsInterface):
 
     def _load_library(self, name: bytes, text: bytes) -> None:
         _, body = parse_library(text)
-        if self._libraries.bytes_without(name) + len(text) > limits.SCRIPT_TEXT_BYTES_MAX:
+        if self._libraries.bytes_without(name) + len(text) > limits.ALL_SCRIPTS_BYTES_MAX:
             raise CommandError("OOM too many bytes of libraries: use FUNCTION DELETE")
         self.registered = []
         interpreter = self.interpreter()
@@ -430,7 +432,7 @@ class ScriptRunner(ScriptsInterface):
         except CommandError:
             return 0
 
-    def check_no_save(self, no_save: bool) -> None:
+    def check_shutdown_allowed(self, no_save: bool) -> None:
         """Raise the running script's BUSY error unless a shutdown with NOSAVE is requested."""
         if not no_save:
             raise CommandError(self._busy_text())
@@ -532,7 +534,7 @@ class ScriptRunner(ScriptsInterface):
         session.name, session.address = caller.name, caller.address
         session.user, session.identity = caller.user, caller.identity
         session.restricted_user = caller.restricted_user
-        session.unauthenticated = caller.unauthenticated
+        session.must_authenticate = caller.must_authenticate
         session.replayed = caller.replayed
         self.call_object.now = call.now
         running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
@@ -573,13 +575,13 @@ class ScriptRunner(ScriptsInterface):
             raise CommandError("ERR Unknown Redis command called from script")
         self._check_call(running, row, argv)
         call: Call = self.call_object
-        position: cython.Py_ssize_t = len(call.records)
+        position: cython.Py_ssize_t = len(call.effect_items)
         self.command_reply.protocol = protocol
         call.argv = argv
         self._row_runner.run_script_call(call, row)
         if not running.replicates:
             del self.effects.items[position:]
-        elif len(call.records) != position:
+        elif len(call.effect_items) != position:
             running.recorded_bytes += sum(map(len, argv))
         if self.command_reply.overflowed:
             self._use_writer(ReplyWriter())
@@ -599,7 +601,7 @@ class ScriptRunner(ScriptsInterface):
             if self.session.restricted_user is not None:
                 self._check_permission(row, argv)
             if (
-                self.write_gate.shut
+                self.write_gate.may_reject
                 or command.write
                 or running.out_of_memory
                 or running.flags & NO_WRITES_FLAG
@@ -639,7 +641,7 @@ class ScriptRunner(ScriptsInterface):
             raise CommandError("ERR Can not execute the command on a stale replica")
         if running.flags & NO_WRITES_FLAG and (command.write or command.name in REPLICATED):
             raise CommandError("ERR Write commands are not allowed from read-only scripts.")
-        error: CommandError | None = gate.waiter_error() if command.write and gate.shut else None
+        error: CommandError | None = gate.error_for_write() if command.write and gate.may_reject else None
         if error is not None:
             raise error
         if command.write and running.recorded_bytes > limits.SCRIPT_RECORDED_BYTES_MAX:
@@ -656,7 +658,7 @@ class ScriptRunner(ScriptsInterface):
             running.wrote = True
         return 0
 
-    def check(self) -> tuple[bytes | None, float]:
+    def check_interrupt(self) -> tuple[bytes | None, float]:
         """Serve other clients if the script is slow.
 
         Returns:

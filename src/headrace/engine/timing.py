@@ -45,7 +45,7 @@ class Timing:
 
     enabled: cython.bint  # record_run() must be called
     timed: cython.bint  # durations are measured
-    tracking: cython.bint  # each command's distribution of durations is kept
+    tracks_latency: cython.bint  # each command's distribution of durations is kept
     lap_ns: cython.longlong  # the latest reading of the clock
     threshold_ns: cython.longlong  # a request this slow goes into the slow log, or is a latency event
     has_monitors: cython.bint  # there are MONITOR clients
@@ -84,8 +84,8 @@ class Timing:
             self.threshold_ns = slow * 1000 if slow < NEVER_NS // 1000 else NEVER_NS
         if event > 0 and event < self.threshold_ns // 1_000_000:
             self.threshold_ns = event * 1_000_000
-        self.tracking = settings.latency_tracking
-        self.timed = self.tracking or slow >= 0 or event > 0
+        self.tracks_latency = settings.latency_tracking
+        self.timed = self.tracks_latency or slow >= 0 or event > 0
         self.has_monitors = len(self.pubsub.monitors) > 0
         self.enabled = self.timed or self.has_monitors
         self.begin()
@@ -103,7 +103,7 @@ class Timing:
         if self.timed:
             taken: cython.longlong = self._lap(row, since_ns)
             if call.session.waiting is None:
-                if self.tracking:
+                if self.tracks_latency:
                     _count(row, taken)
                 if taken >= self.threshold_ns:
                     self._record_slow(call, taken)
@@ -116,7 +116,7 @@ class Timing:
         """Record that a blocked request was served; its waiting time is not counted."""
         if self.timed:
             taken: cython.longlong = self._lap(row, since_ns)
-            if self.tracking:
+            if self.tracks_latency:
                 _count(row, taken)
 
     @cython.cfunc

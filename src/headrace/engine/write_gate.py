@@ -103,7 +103,7 @@ class WriteGate:
     It is open if `shut` is False and memory is not full. `paused_until` is 0 without a pause.
     """
 
-    shut: cython.bint
+    may_reject: cython.bint
     loading: cython.bint
     busy_error: bytes | None
     write_error: bytes | None
@@ -114,14 +114,14 @@ class WriteGate:
     stale: cython.bint
     too_few_replicas: cython.bint
     ignores_memory: cython.bint  # a replica keeps what its primary keeps (replica-ignore-maxmemory)
-    paused_requests: dict[Session, None]  # whose requests are held, in order of arrival
+    paused_sessions: dict[Session, None]  # whose requests are held, in order of arrival
     memory: MemoryAccount
     eviction: Eviction
 
     def __init__(self, eviction: Eviction) -> None:
         self.eviction = eviction
         self.memory = eviction.keyspace.memory
-        self.shut = False
+        self.may_reject = False
         self.loading = False
         self.busy_error = None
         self.write_error = None
@@ -132,11 +132,11 @@ class WriteGate:
         self.stale = False
         self.too_few_replicas = False
         self.ignores_memory = False
-        self.paused_requests = {}
+        self.paused_sessions = {}
 
     @cython.cfunc
     def _update_shut(self) -> cython.void:
-        self.shut = (
+        self.may_reject = (
             self.loading
             or self.busy_error is not None
             or self.write_error is not None
@@ -214,13 +214,13 @@ class WriteGate:
             self.pauses[owner] = max(until + by_ms, 1), writes_only
         self._apply_pauses()
 
-    def take_paused(self, now: int) -> dict[Session, None]:
+    def pop_paused_sessions(self, now: int) -> dict[Session, None]:
         """Remove the pauses that have ended; return all sessions that were held.
 
         The engine executes their requests; those that another pause holds are paused again.
         """
-        found = self.paused_requests
-        self.paused_requests = {}
+        found = self.paused_sessions
+        self.paused_sessions = {}
         self.pauses = {owner: pause for owner, pause in self.pauses.items() if pause[0] > now}
         self._apply_pauses()
         return found
@@ -250,7 +250,7 @@ class WriteGate:
         return None
 
     @cython.ccall
-    def holds(self, session: Session, row: CommandRow) -> cython.bint:
+    def is_held_by_pause(self, session: Session, row: CommandRow) -> cython.bint:
         """Return whether a pause holds the request now. Call it only in a pause.
 
         Requests of replicas are not held: without their acknowledgements they would be disconnected. Neither
@@ -260,10 +260,10 @@ class WriteGate:
             return False
         if session.waiting is not None and not row.readonly and not row.command.write:
             return False
-        return not self.writes_only or self.is_write(session, row)
+        return not self.writes_only or self.request_may_write(session, row)
 
     @cython.ccall
-    def waiter_error(self) -> CommandError | None:
+    def error_for_write(self) -> CommandError | None:
         """Return the error for a write that waited and may not run now, or None."""
         if self.write_error is not None:
             return CommandError(self.write_error.decode())
@@ -289,13 +289,13 @@ class WriteGate:
             and not self.eviction.make_room(0)
         ):
             raise ServerOutOfMemory()
-        error = self.waiter_error()
+        error = self.error_for_write()
         if error is not None:
             raise error
 
     def check_script_write(self, session: Session, origin: str) -> None:
         """Raise CommandError if a script may not write now. origin: the script and the line that writes."""
-        error = None if session.replayed else self.waiter_error()
+        error = None if session.replayed else self.error_for_write()
         if error is not None:
             raise CommandError(f"{error} {origin}")
 
@@ -311,7 +311,7 @@ class WriteGate:
         return ServerOutOfMemory()
 
     @cython.ccall
-    def is_write(self, session: Session, row: CommandRow) -> cython.bint:
+    def request_may_write(self, session: Session, row: CommandRow) -> cython.bint:
         """Return whether the request may write: by its command, or as an EXEC with a queued write."""
         if may_write(row):
             return True

@@ -53,7 +53,7 @@ class Waiter:
     command_name: bytes  # of the blocked command
     wait_class: Hashable
     may_be_served: Callable[..., bool] | None
-    number: cython.longlong  # order of arrival among all waiters
+    arrival_number: cython.longlong  # order of arrival among all waiters
     timer: cython.Py_ssize_t  # of its deadline; -1: none
     tried: cython.longlong  # the latest round of take_ready() in which it was tried
     alive: cython.bint
@@ -81,7 +81,7 @@ class Waiter:
         self.command_name = command_name
         self.wait_class = wait_class
         self.may_be_served = may_be_served
-        self.number = 0
+        self.arrival_number = 0
         self.timer = NONE
         self.tried = 0
         self.alive = True
@@ -108,9 +108,9 @@ class Waiter:
         return True
 
 
-def number_of(waiter: Waiter) -> int:
+def arrival_number(waiter: Waiter) -> int:
     """Return the waiter's order of arrival."""
-    return waiter.number
+    return waiter.arrival_number
 
 
 @cython.final
@@ -150,7 +150,7 @@ class WakeOrder:
             self.unclassed if wait_class is None else iter(self.wait_classes.get(wait_class, ())), None
         )
         if waiter is not None:
-            heappush(self.heads, (waiter.number, waiter))
+            heappush(self.heads, (waiter.arrival_number, waiter))
 
 
 @cython.final
@@ -160,7 +160,7 @@ class Blocking:
 
     memory: MemoryAccount  # of waiting clients
     count: cython.Py_ssize_t  # live waiters
-    number: cython.longlong
+    last_arrival_number: cython.longlong
     round: cython.longlong  # number of take_ready() calls
     queues: dict[tuple[int, bytes], dict[Hashable, OrderedDict[Waiter, None]]]
     ready: dict[tuple[int, bytes], None]
@@ -171,7 +171,7 @@ class Blocking:
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory = memory
         self.count = 0
-        self.number = 0
+        self.last_arrival_number = 0
         self.round = 0
         self.queues = {}
         self.ready = {}
@@ -180,11 +180,11 @@ class Blocking:
         self.scheduled = {}
 
     @cython.ccall
-    def wait(self, waiter: Waiter) -> cython.void:
+    def add_waiter(self, waiter: Waiter) -> cython.void:
         """Add the waiter at the end of its class for each of its keys, and schedule its deadline."""
         self.count += 1
-        self.number += 1
-        waiter.number = self.number
+        self.last_arrival_number += 1
+        waiter.arrival_number = self.last_arrival_number
         self.memory.add(WAITER_BYTES)
         for key in waiter.keys:
             self._enter(waiter, key)
@@ -255,7 +255,7 @@ class Blocking:
         """Return the clients that wait for the key, in order of arrival."""
         wait_classes = self.queues.get((database, key), {})
         return sorted(
-            [waiter for wait_class in wait_classes.values() for waiter in wait_class], key=number_of
+            [waiter for wait_class in wait_classes.values() for waiter in wait_class], key=arrival_number
         )
 
     @cython.ccall

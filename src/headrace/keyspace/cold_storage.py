@@ -1,6 +1,6 @@
 """Move the oldest nodes of streams to files, as cold runs, while the data exceed their memory limit.
 
-    step()   choose a stream ─ take_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
+    step()   choose a stream ─ next_oldest_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
                                  copies          files          if they did not change meanwhile
 
 With a writer, another thread calls store_in_thread(), and step() returns while it does. The nodes stay in
@@ -21,10 +21,10 @@ import cython
 
 from headrace.errors import HeadraceError, os_error_text
 from headrace.keyspace import run_rewriting
-from headrace.keyspace.hot_rules import HotRules
+from headrace.keyspace.hot_rules import HotRuleScan
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.run_rewriting import RewrittenRuns
-from headrace.streams import cooling
+from headrace.keyspace.run_rewriting import RunsToRewrite
+from headrace.streams import cold_selection
 from headrace.streams.cold_run import ColdRun, RunCache, RunSource
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
@@ -41,8 +41,8 @@ class RunStore(RunSource):
     """Stores runs and reads them: the interface of persistence/cold to this module."""
 
     load_ahead: Callable[[ColdRun], object] | None = None  # starts to load a run in another thread
-    # Whether load() may wait for another machine. Otherwise it raises DamagedColdRun with RUN_REQUESTED, and
-    # reads the run in another thread: a later call finds it.
+    # Whether load() may wait for another machine. Otherwise it raises DamagedColdRun with READING_FROM_STORE,
+    # and reads the run in another thread: a later call finds it.
     may_wait = True
 
     def read_ahead(self, run: ColdRun) -> None:
@@ -75,37 +75,37 @@ class RunStore(RunSource):
         raise NotImplementedError
 
 
-class StoredNodes:
+class NodesToStore:
     """Nodes that are being stored as one run, with their state when they were copied."""
 
     def __init__(self, stream: Stream, nodes: list[Node]) -> None:
         self.stream = stream
         self.nodes = nodes
-        self.copies = cooling.contents(nodes)
-        self.states = cooling.states(nodes)
+        self.copies = cold_selection.contents(nodes)
+        self.states = cold_selection.states(nodes)
 
     def contents(self) -> list[tuple[bytes, bytes]]:
         """Return keys and listpacks of the run to be stored."""
         return self.copies
 
-    def put(self, place: Any, cache: RunCache) -> bool:
+    def commit(self, place: Any, cache: RunCache) -> bool:
         """Replace the nodes by the stored run; return False if they changed meanwhile.
 
         place: where the run is stored.
         """
-        dropped = cooling.dropped_count(self.stream, self.nodes)
+        dropped = cold_selection.dropped_count(self.stream, self.nodes)
         nodes = self.nodes[dropped:]
-        if not cooling.have_live_entries(nodes) or not cooling.are_unchanged(
+        if not cold_selection.have_live_entries(nodes) or not cold_selection.are_unchanged(
             self.stream, nodes, self.states[dropped:]
         ):
             return False
         run = ColdRun(place, cache, len(self.nodes))
-        run.skipped = dropped
+        run.skipped_count = dropped
         self.stream.make_cold(nodes, run)
         return True
 
 
-Batch = Sequence[StoredNodes | RewrittenRuns]
+Batch = Sequence[NodesToStore | RunsToRewrite]
 
 
 @cython.final
@@ -118,16 +118,18 @@ class ColdStorage:
     cache: Public[RunCache]
     limit: Public[cython.longlong]  # bytes of data in memory; 0: no limit
     run_bytes: Public[cython.longlong]
-    writer: Public[Callable[[Batch], object] | None]  # starts to store a batch; None: it is stored at once
+    start_writing: Public[
+        Callable[[Batch], object] | None
+    ]  # starts to store a batch; None: it is stored at once
     is_writing: Public[cython.bint]
-    failed_ms: Public[cython.longlong]  # when storing failed last; 0: the last attempt succeeded
+    last_failure_ms: Public[cython.longlong]  # when storing failed last; 0: the last attempt succeeded
     last_error: Public[str]  # empty: the last attempt succeeded
     failures: Public[cython.longlong]
     runs_stored: Public[cython.longlong]
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
     runs_rewritten: Public[cython.longlong]
-    _sparse: Iterator[RewrittenRuns | None] | None  # while runs to be written again are searched for
-    _hot_rules: HotRules
+    _sparse: Iterator[RunsToRewrite | None] | None  # while runs to be written again are searched for
+    _hot_rules: HotRuleScan
     _due_ms: cython.longlong  # when files and runs are searched next
 
     def __init__(
@@ -141,14 +143,14 @@ class ColdStorage:
         self.cache = cache
         self.limit = limit
         self.run_bytes = RUN_BYTES
-        self.writer = None
+        self.start_writing = None
         self.is_writing = False
-        self.failed_ms = 0
+        self.last_failure_ms = 0
         self.last_error = ""
         self.failures = self.runs_stored = self.runs_given_up = self.runs_rewritten = 0
         self._sparse = None
         self._due_ms = 1  # at the first step: files of loaded runs may be without them later
-        self._hot_rules = HotRules(keyspace)
+        self._hot_rules = HotRuleScan(keyspace)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -183,14 +185,14 @@ class ColdStorage:
             work = now_ms
         if work < 0:
             return due
-        work = max(work, self.failed_ms + RETRY_MS if self.failed_ms else 0)
+        work = max(work, self.last_failure_ms + RETRY_MS if self.last_failure_ms else 0)
         return work if due < 0 else min(due, work)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _next_upkeep_ms(self, now_ms: cython.longlong) -> cython.longlong:
         """Return when files and runs are searched next; 0: there is nothing to be found."""
-        if self.cache.totals.runs > 0 and not self._due_ms:
+        if self.cache.totals.run_count > 0 and not self._due_ms:
             self._due_ms = now_ms + UPKEEP_MS
         return self._due_ms
 
@@ -198,23 +200,23 @@ class ColdStorage:
     def step(self, now_ms: cython.longlong) -> cython.void:
         """Store some nodes if there are too many in memory; from time to time remove unneeded files."""
         batch: Batch
-        size: cython.longlong = BATCH_BYTES if self.writer is not None else self.run_bytes
+        size: cython.longlong = BATCH_BYTES if self.start_writing is not None else self.run_bytes
         upkeep_ms: cython.longlong = self._next_upkeep_ms(now_ms)
         if 0 < upkeep_ms <= now_ms:
             self._begin_upkeep(now_ms)
-        if self.is_writing or now_ms < (self.failed_ms + RETRY_MS if self.failed_ms else 0):
+        if self.is_writing or now_ms < (self.last_failure_ms + RETRY_MS if self.last_failure_ms else 0):
             return
         if self.has_work():
-            batch = self.take_batch(size)
+            batch = self.next_oldest_batch(size)
         else:
-            batch = self.take_by_rules(size, now_ms) or self.take_sparse(size)
+            batch = self.next_batch_by_rules(size, now_ms) or self.next_sparse_batch(size)
         if not batch:
             return
         if not self._due_ms:  # it is not put off: batches may always follow each other
             self._due_ms = now_ms + UPKEEP_MS
         self.is_writing = True
-        if self.writer is not None:
-            self.writer(batch)
+        if self.start_writing is not None:
+            self.start_writing(batch)
         else:
             self.store_now(batch)
 
@@ -224,24 +226,26 @@ class ColdStorage:
         self._due_ms = now_ms + UPKEEP_MS if self.store.file_count() else 0
         if self._sparse is None and (self.cache.has_sparse or self.store.has_stale_files()):
             self.cache.has_sparse = False
-            self._sparse = run_rewriting.sparse_runs(self.keyspace, self.run_bytes, self.store.is_stale)
+            self._sparse = run_rewriting.runs_to_rewrite(self.keyspace, self.run_bytes, self.store.is_stale)
 
     def cool(self, stream: Stream) -> None:
         """Store the oldest nodes of a stream that is being loaded until the data fit, or nothing is left."""
-        while self.limit and not self.failed_ms and self.data_bytes() + stream.memory.total > self.limit:
-            nodes = cooling.oldest_in_memory(stream, self.run_bytes)
-            if not cooling.have_live_entries(nodes):
+        while (
+            self.limit and not self.last_failure_ms and self.data_bytes() + stream.memory.total > self.limit
+        ):
+            nodes = cold_selection.oldest_in_memory(stream, self.run_bytes)
+            if not cold_selection.have_live_entries(nodes):
                 break
-            self.store_now([StoredNodes(stream, nodes)])
+            self.store_now([NodesToStore(stream, nodes)])
 
     def cool_all(self) -> None:
         """Store the oldest nodes until the data fit; then those that HOT-BYTES and HOT-AGE do not keep."""
-        while self.has_work() and not self.failed_ms:
-            batch = self.take_batch(self.run_bytes)
+        while self.has_work() and not self.last_failure_ms:
+            batch = self.next_oldest_batch(self.run_bytes)
             if batch:
                 self.store_now(batch)
-        while not self.failed_ms:
-            batch = self.take_by_rules(self.run_bytes, self.keyspace.now)
+        while not self.last_failure_ms:
+            batch = self.next_batch_by_rules(self.run_bytes, self.keyspace.now)
             if not batch:
                 break
             self.store_now(batch)
@@ -252,12 +256,12 @@ class ColdStorage:
         other.run_bytes = self.run_bytes
         return other
 
-    def take_sparse(self, size: int) -> Batch:
+    def next_sparse_batch(self, size: int) -> Batch:
         """Return the next runs to be written again, of about `size` bytes or less.
 
         Searches a limited number of keys, so the batch may be empty although a later call finds some.
         """
-        batch: list[RewrittenRuns] = []
+        batch: list[RunsToRewrite] = []
         while self._sparse is not None and len(batch) * self.run_bytes < size:
             try:
                 found = next(self._sparse)
@@ -269,28 +273,28 @@ class ColdStorage:
             batch.append(found)
         return batch
 
-    def take_batch(self, size: int) -> Batch:
+    def next_oldest_batch(self, size: int) -> Batch:
         """Return nodes to be stored, of about `size` bytes: the oldest ones of one of the biggest streams."""
         stream = self._biggest()
         if stream is None:
             return []
-        batch = self._batch_of(stream, cooling.oldest_in_memory(stream, size))
+        batch = self._batch_of(stream, cold_selection.oldest_in_memory(stream, size))
         if not batch:  # all entries of these nodes are deleted
             del self.keyspace.evictable[stream]  # until it closes a node again
         return batch
 
-    def take_by_rules(self, size: int, now_ms: int) -> Batch:
+    def next_batch_by_rules(self, size: int, now_ms: int) -> Batch:
         """Return nodes to be stored, of about `size` bytes: HOT-BYTES or HOT-AGE do not keep them."""
         if not 0 <= self._hot_rules.next_check_ms(now_ms) <= now_ms:
             return []
-        found = self._hot_rules.take(size, self.run_bytes, now_ms)
+        found = self._hot_rules.next_excess_nodes(size, self.run_bytes, now_ms)
         return self._batch_of(*found) if found is not None else []
 
     def _batch_of(self, stream: Stream, nodes: list[Node]) -> Batch:
         """Return the oldest nodes of a stream as runs, without those after the last live entry."""
-        batch: list[StoredNodes] = []
-        while count := cooling.count_of(nodes, self.run_bytes):
-            batch.append(StoredNodes(stream, nodes[:count]))
+        batch: list[NodesToStore] = []
+        while count := cold_selection.run_node_count(nodes, self.run_bytes):
+            batch.append(NodesToStore(stream, nodes[:count]))
             nodes = nodes[count:]
         return batch
 
@@ -326,11 +330,11 @@ class ColdStorage:
     def place_batch(self, batch: Batch, places: Sequence[Any]) -> None:
         """Replace the nodes or runs of a batch by the stored runs, unless they changed meanwhile."""
         self.is_writing = False
-        self.failed_ms, self.last_error = 0, ""
+        self.last_failure_ms, self.last_error = 0, ""
         for stored, place in zip(batch, places, strict=True):
-            if place is None or not stored.put(place, self.cache):
+            if place is None or not stored.commit(place, self.cache):
                 self.runs_given_up += 1
-            elif isinstance(stored, RewrittenRuns):
+            elif isinstance(stored, RunsToRewrite):
                 self.runs_rewritten += len(stored.cold_nodes)
             else:
                 self.runs_stored += 1
@@ -338,7 +342,7 @@ class ColdStorage:
     def fail(self, error: Exception) -> None:
         """Record that a batch could not be stored; log a new error."""
         self.is_writing = False
-        self.failed_ms = self.keyspace.now
+        self.last_failure_ms = self.keyspace.now
         self.failures += 1
         text = os_error_text(error) if isinstance(error, OSError) else str(error)
         if text != self.last_error:
@@ -355,7 +359,7 @@ class ColdStorage:
         looked_at = 0
         while waiting and looked_at < min(SAMPLE_SIZE, len(waiting)):
             stream: Stream = next(iter(waiting))
-            if not cooling.has_closed_nodes(stream):
+            if not cold_selection.has_closed_nodes(stream):
                 del waiting[stream]  # until it closes a node again
                 continue
             waiting.move_to_end(stream)

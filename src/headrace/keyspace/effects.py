@@ -13,7 +13,7 @@ import cython
 from headrace.visibility import Public
 
 
-class Form(NamedTuple):
+class OlderForm(NamedTuple):
     """Older commands that have the same effect as a request."""
 
     request: list[bytes]  # kept, so that its identity is not used again
@@ -28,17 +28,19 @@ class Effects:
 
     recording: Public[cython.bint]
     # a replica knows the commands of Redis 7.0 only: commands note such forms of their newer effects
-    translating: Public[cython.bint]
+    needs_older_forms: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, request); never replaced: calls append to it
-    offset: Public[cython.longlong]  # the log's length before these items; the caller of take() advances it
-    _forms: dict[int, Form]  # by the identity of the request
+    log_offset: Public[
+        cython.longlong
+    ]  # the log's length before these items; the caller of take() advances it
+    _forms: dict[int, OlderForm]  # by the identity of the request
     _transaction: cython.Py_ssize_t  # index of the running EXEC's first effect; -1 outside of an EXEC
 
     def __init__(self) -> None:
-        self.recording = self.translating = False
+        self.recording = self.needs_older_forms = False
         self._forms = {}
         self.items = []
-        self.offset = 0
+        self.log_offset = 0
         self._transaction = -1
 
     @cython.ccall
@@ -47,16 +49,16 @@ class Effects:
         if self.recording:
             self.items.append((database, request))
 
-    def note_form(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
+    def set_older_form(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
         """Note commands of Redis 7.0 for a request that is recorded; no-op unless `translating`."""
-        if self.translating:
-            self._forms[id(request)] = Form(request, commands, exact)
+        if self.needs_older_forms:
+            self._forms[id(request)] = OlderForm(request, commands, exact)
 
-    def form_of(self, request: list[bytes]) -> Form | None:
+    def older_form_of(self, request: list[bytes]) -> OlderForm | None:
         """Return the form that was noted for this very request; None if there is none."""
         return self._forms.get(id(request))
 
-    def forget_forms(self) -> None:
+    def clear_older_forms(self) -> None:
         """Forget all forms. Call it when the replicas have received the effects."""
         self._forms.clear()
 

@@ -116,17 +116,17 @@ class Eviction:
         """Return whether a rule keeps an entry of the first node, or that node is cold, without memory."""
         if stream.run_count() > 0:
             return True
-        registry, key = self.keyspace.rules, stream.memory.key
+        registry, key = self.keyspace.rule_registry, stream.memory.key
         if not registry.streams or key is None:
             return False
         ruled = registry.streams.get(stream)
-        if ruled is not None and ruled.target is not None:
+        if ruled is not None and ruled.target_key is not None:
             return True
         rules = stream.rules
         if rules is not None and (rules.discard_new or rules.drop_acked):
             return True
         database = self._database_of(stream, key)
-        if registry.is_for_dead_letters(database.index, key):
+        if registry.is_dead_letter_key(database.index, key):
             return True
         if rules is None or not (rules.keep_unacked or rules.keep_unarchived):
             return False
@@ -135,7 +135,7 @@ class Eviction:
 
     def _log_kept(self) -> None:
         """Log that rules keep entries although memory is full, from time to time."""
-        if not self._kept or not self._kept_lines.take(self.keyspace.now):
+        if not self._kept or not self._kept_lines.try_acquire(self.keyspace.now):
             return
         logging.getLogger("headrace").warning(
             "memory is full and nothing can be evicted: rules keep the entries of streams, for example of %s;"

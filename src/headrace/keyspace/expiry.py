@@ -9,8 +9,8 @@ from __future__ import annotations
 import cython
 
 from headrace import limits
-from headrace.keyspace.image import DatabaseImage
 from headrace.keyspace.key_times import KeyTimes
+from headrace.keyspace.keyspace_image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
 

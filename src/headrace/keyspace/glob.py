@@ -49,7 +49,7 @@ class PatternTooComplex(CommandError):
     )
 
 
-def select(patterns: list[bytes], names: list[bytes]) -> list[bytes]:
+def matching_names(patterns: list[bytes], names: list[bytes]) -> list[bytes]:
     """Return the names that match one of the patterns, ignoring case, in the order of `names`.
 
     Patterns without `*`, `?`, `[` and backslash are looked up: a request may have a million of them.
@@ -77,7 +77,7 @@ class Glob:
     """One pattern: `*`, `?`, `[a-c]`, `[^a]` and backslash."""
 
     pattern: bytes
-    fold: cython.bint  # ignore the case of letters
+    ignores_case: cython.bint  # ignore the case of letters
     codes: bytearray | None  # of the elements, four bytes each; None until the first use
     p: cython.p_uchar
     count: cython.Py_ssize_t  # of elements
@@ -95,7 +95,7 @@ class Glob:
             PatternTooComplex: if a segment is longer than SEGMENT_MAX and not only literals.
         """
         self.pattern = pattern
-        self.fold = ignore_case
+        self.ignores_case = ignore_case
         self.codes = None
         if len(pattern) > SEGMENT_MAX:
             self._split()
@@ -130,7 +130,7 @@ class Glob:
             else:
                 if pattern[at - 1] == BACKSLASH and at < end:
                     at += 1
-                code = lower_case(pattern[at - 1]) if self.fold else pattern[at - 1]
+                code = lower_case(pattern[at - 1]) if self.ignores_case else pattern[at - 1]
             mem.put_u32le(p, 4 * self.count, code)
             if code == ANY_RUN:
                 if self.prefix < 0:
@@ -188,11 +188,11 @@ class Glob:
     def _add_range(self, b: cython.p_uchar, low: cython.int, high: cython.int) -> cython.void:
         """Set the bits of the bytes that the range from low to high accepts."""
         byte: cython.int
-        if self.fold:
+        if self.ignores_case:
             low = lower_case(low)
             high = lower_case(high)
         for byte in range(low, high + 1):
-            if not self.fold:
+            if not self.ignores_case:
                 b[byte >> 3] = b[byte >> 3] | (1 << (byte & 7))
             elif lower_case(byte) == byte:
                 b[byte >> 3] = b[byte >> 3] | (1 << (byte & 7))
@@ -259,7 +259,7 @@ class Glob:
         """Return whether the i-th element, which is no star, accepts the byte."""
         code: cython.uint = mem.u32le(self.p, 4 * i)
         if code < ANY:
-            c: cython.uint = lower_case(byte) if self.fold else byte
+            c: cython.uint = lower_case(byte) if self.ignores_case else byte
             return code == c
         if code == ANY:
             return True
@@ -333,7 +333,7 @@ class Glob:
             mem.put_u32le(b, 4 * i, length)
         length = 0
         for i in range(begin, end):
-            code = lower_case(t[i]) if self.fold else t[i]
+            code = lower_case(t[i]) if self.ignores_case else t[i]
             while length > 0 and code != mem.u32le(self.p, 4 * (first + length)):
                 length = mem.u32le(b, 4 * (length - 1))
             if code == mem.u32le(self.p, 4 * (first + length)):
@@ -392,7 +392,7 @@ class Glob:
         for i in range(last - first):
             low = mem.u32le(self.p, 4 * (first + i))
             high = low + 1
-            if low >= ANY or self.fold:  # it may accept others than the byte of its code
+            if low >= ANY or self.ignores_case:  # it may accept others than the byte of its code
                 low = 0
                 high = 256
             for byte in range(low, high):

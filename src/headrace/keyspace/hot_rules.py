@@ -14,8 +14,8 @@ from __future__ import annotations
 import cython
 
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.rules import RuleRegistry
-from headrace.streams import cooling, memory_account
+from headrace.keyspace.rule_registry import RuleRegistry
+from headrace.streams import cold_selection, memory_account
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
 
@@ -27,7 +27,7 @@ AGE_SLACK_PART = 10  # of HOT-AGE
 
 @cython.final
 @cython.cclass
-class HotRules:
+class HotRuleScan:
     """Searches one keyspace for streams with more nodes in memory than HOT-BYTES and HOT-AGE allow."""
 
     keyspace: Keyspace
@@ -46,35 +46,35 @@ class HotRules:
     @cython.exceptval(-2, check=False)
     def next_check_ms(self, now_ms: cython.longlong) -> cython.longlong:
         """Return when take() may find something, in Unix milliseconds; -1 for never."""
-        rules: RuleRegistry = self.keyspace.rules
-        if len(rules.hot) == 0:
+        rules: RuleRegistry = self.keyspace.rule_registry
+        if len(rules.hot_rule_streams) == 0:
             return -1
         if self._left > 0 or self._changes != self.keyspace.changes or self._version != rules.hot_version:
             return self._checked_ms + CHECK_MS if now_ms >= self._checked_ms else now_ms
         return self._age_due_ms
 
-    def take(self, size: int, run_bytes: int, now_ms: int) -> tuple[Stream, list[Node]] | None:
+    def next_excess_nodes(self, size: int, run_bytes: int, now_ms: int) -> tuple[Stream, list[Node]] | None:
         """Return a stream and its oldest nodes, which are to leave memory; None if this step finds none.
 
         Args:
             size: of the nodes, in bytes; about the maximum.
             run_bytes: of listpacks in a run.
         """
-        rules: RuleRegistry = self.keyspace.rules
+        rules: RuleRegistry = self.keyspace.rule_registry
         self._checked_ms = now_ms
         if self._left <= 0:
-            self._left = len(rules.hot)
+            self._left = len(rules.hot_rule_streams)
             self._changes, self._version = self.keyspace.changes, rules.hot_version
             self._age_due_ms = -1
-        for _ in range(min(self._left, len(rules.hot), STREAMS_PER_STEP)):
-            stream: Stream = next(iter(rules.hot))
+        for _ in range(min(self._left, len(rules.hot_rule_streams), STREAMS_PER_STEP)):
+            stream: Stream = next(iter(rules.hot_rule_streams))
             nodes = self._too_many(stream, size, run_bytes) or self._too_old(stream, size, run_bytes, now_ms)
             if nodes:
                 self._checked_ms = 0  # go on as soon as they are stored
                 return stream, nodes
-            rules.hot.move_to_end(stream)
+            rules.hot_rule_streams.move_to_end(stream)
             self._left -= 1
-        self._left = min(self._left, len(rules.hot))
+        self._left = min(self._left, len(rules.hot_rule_streams))
         return None
 
     def _too_many(self, stream: Stream, size: int, run_bytes: int) -> list[Node]:
@@ -82,12 +82,14 @@ class HotRules:
         rules = stream.rules
         if rules is None or not rules.hot_bytes:
             return []
-        excess = cooling.hot_bytes(stream) - rules.hot_bytes
+        excess = cold_selection.hot_bytes(stream) - rules.hot_bytes
         if excess <= 0:
             return []
         size = min(size, -(-excess // run_bytes) * run_bytes)
-        nodes = cooling.oldest_in_memory(stream, size, cooling.ANY_TIME, memory_account.NODE_BYTES)
-        return nodes if cooling.have_live_entries(nodes) else []
+        nodes = cold_selection.oldest_in_memory(
+            stream, size, cold_selection.ANY_TIME, memory_account.NODE_BYTES
+        )
+        return nodes if cold_selection.have_live_entries(nodes) else []
 
     def _too_old(self, stream: Stream, size: int, run_bytes: int, now_ms: int) -> list[Node]:
         """Return the oldest nodes if all their entries are older than HOT-AGE, or set when to look again."""
@@ -95,12 +97,12 @@ class HotRules:
         if rules is None or not rules.hot_age_ms:
             return []
         age_ms = rules.hot_age_ms
-        nodes = cooling.oldest_in_memory(stream, size, max(now_ms - age_ms, 0))
-        first = nodes or cooling.oldest_in_memory(stream, 1)
+        nodes = cold_selection.oldest_in_memory(stream, size, max(now_ms - age_ms, 0))
+        first = nodes or cold_selection.oldest_in_memory(stream, 1)
         if not first:
             return []
-        due = cooling.newest_ms(first[0]) + age_ms + max(AGE_SLACK_MIN_MS, age_ms // AGE_SLACK_PART)
-        if due <= now_ms or cooling.packed_bytes(nodes) >= run_bytes:
-            return nodes if cooling.have_live_entries(nodes) else []
+        due = cold_selection.newest_ms(first[0]) + age_ms + max(AGE_SLACK_MIN_MS, age_ms // AGE_SLACK_PART)
+        if due <= now_ms or cold_selection.packed_bytes(nodes) >= run_bytes:
+            return nodes if cold_selection.have_live_entries(nodes) else []
         self._age_due_ms = due if self._age_due_ms < 0 else min(self._age_due_ms, due)
         return []

@@ -140,7 +140,7 @@ class KeyTable:
         return found
 
     @cython.ccall
-    def at(self, index: cython.Py_ssize_t) -> bytes:
+    def key_at(self, index: cython.Py_ssize_t) -> bytes:
         """Return the key at an index below `count`, of the order in which they are iterated."""
         part: dict[bytes, object]
         for part in self.parts:

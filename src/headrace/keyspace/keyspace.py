@@ -24,15 +24,15 @@ import cython
 
 from headrace import companion_keys, limits
 from headrace.errors import WrongType
-from headrace.keyspace import image as image_module
+from headrace.keyspace import keyspace_image as image_module
 from headrace.keyspace.blocking import Blocking
 from headrace.keyspace.events import Events
 from headrace.keyspace.expiry import Expiry
-from headrace.keyspace.image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.key_table import KeyTable
+from headrace.keyspace.keyspace_image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.lazy_free import LazyFree
 from headrace.keyspace.log_budget import LogBudget
-from headrace.keyspace.rules import RuleRegistry
+from headrace.keyspace.rule_registry import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, WatchedKeys
 from headrace.streams.compaction import Compaction
@@ -81,7 +81,7 @@ class Keyspace:
     events: Events
     idempotency_sweeper: IdempotencySweeper
     compaction: Compaction
-    rules: RuleRegistry
+    rule_registry: RuleRegistry
     libraries: dict[bytes, bytes]  # of functions: the text by name
     now: Public[cython.longlong]  # milliseconds since 1970; the same for a whole batch of commands
     counts_lookups: Public[cython.bint]  # the running command only reads: count its hits and misses
@@ -93,17 +93,17 @@ class Keyspace:
     changes: Public[cython.longlong]  # number of modifications of keys
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
-    expired: Public[cython.longlong]  # keys that expired
+    expired_count: Public[cython.longlong]  # keys that expired
     memory: MemoryAccount  # memory account of all keys and values, and of waiting clients
     client_memory: MemoryAccount  # the latter: clients that are blocked, or watch keys
-    cold: Public[Any]  # the ColdStorage; None: all nodes are in memory
+    cold_storage: Public[Any]  # the ColdStorage; None: all nodes are in memory
     lazy_free: LazyFree  # removed values that take long to free
     evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
     loss_lines: LogBudget  # for lines about groups that have lost entries
     random: Public[Random]
-    epoch: cython.uint  # how many images were made, plus one; see image.py
+    epoch: cython.uint  # how many images were made, plus one; see keyspace_image.py
     image: KeyspaceImage | None  # the present one
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -115,9 +115,9 @@ class Keyspace:
         self.events = Events(self.settings)
         self.idempotency_sweeper = IdempotencySweeper()
         self.compaction = Compaction()
-        self.rules = RuleRegistry()
+        self.rule_registry = RuleRegistry()
         self.libraries = {}
-        self.cold = None
+        self.cold_storage = None
         self.lazy_free = LazyFree(self.memory)
         self.evictable = OrderedDict()
         self.now = 0
@@ -129,7 +129,7 @@ class Keyspace:
         self.changes = 0
         self.hits = 0
         self.misses = 0
-        self.expired = 0
+        self.expired_count = 0
         self.on_expired = None
         self.on_flushed = None
         self.loss_lines = LogBudget(LOSS_LINES_MAX, LOSS_LINES_MS)
@@ -160,7 +160,7 @@ class Keyspace:
         a.image, b.image = b.image, a.image
         a.invalidate_existing()
         b.invalidate_existing()
-        self.rules.swap(first, second)
+        self.rule_registry.swap(first, second)
         self.changes += 1
         self.blocking.signal_all(first)
         self.blocking.signal_all(second)
@@ -168,7 +168,7 @@ class Keyspace:
             for key in self.blocking.waited_keys(database.index):
                 value = database.values.find(key)
                 if isinstance(value, Stream):
-                    self.rules.mark(value)  # its rules had no timer without a waiting client
+                    self.rule_registry.mark_changed(value)  # its rules had no timer without a waiting client
 
     @cython.ccall
     def hides_expired(self) -> cython.bint:
@@ -203,7 +203,7 @@ class Keyspace:
         counters stay.
         """
         database: Database
-        self.rules.clear()
+        self.rule_registry.clear()
         self.libraries = dict(other.libraries)
         for database in self.databases:
             database.replace_data(other.databases[database.index])
@@ -241,7 +241,7 @@ class Keyspace:
         """
         self.databases = []
         self.evictable = OrderedDict()
-        self.rules.clear()
+        self.rule_registry.clear()
 
     def freeze(
         self, now_ms: cython.longlong, step_bytes: cython.longlong = image_module.STEP_BYTES
@@ -263,7 +263,7 @@ class Keyspace:
             database.expiry_times.image = database.image
         return self.image
 
-    def before_first_expiry(self, now_ms: cython.longlong) -> int:
+    def time_before_first_expiry(self, now_ms: cython.longlong) -> int:
         """Return a time, at most now_ms, at which no key had expired: an image of that time has all of them.
 
         Keys that have expired and are not deleted yet belong to the data at a position of replication: their
@@ -465,7 +465,7 @@ class Database:
         if not self.size():
             return None
         for _ in range(RANDOM_TRIES_MAX):
-            key = self.values.at(self.keyspace.random.randrange(self.values.count))
+            key = self.values.key_at(self.keyspace.random.randrange(self.values.count))
             if self._is_visible(key):
                 return key
         visible = self._first_visible_key()
@@ -535,7 +535,7 @@ class Database:
         """Remove all keys; return how many there were."""
         removed: cython.Py_ssize_t = self.values.count
         self.invalidate_existing()
-        self.keyspace.rules.on_flushed(self.index)
+        self.keyspace.rule_registry.on_flushed(self.index)
         self.keyspace.forget_evictable(self.memory)
         self._drop_values()
         self.values = KeyTable()
@@ -563,7 +563,7 @@ class Database:
                 stream.epoch = self.keyspace.epoch
                 key = stream.memory.key
                 if key is not None:
-                    self.keyspace.rules.on_stored(self.index, key, stream)
+                    self.keyspace.rule_registry.on_stored(self.index, key, stream)
         self.invalidate_existing()
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
@@ -604,7 +604,7 @@ class Database:
                 self.image.before_removal(key, before)
             self._release_memory(key, before)
         elif self.image is not None:
-            self.image.before_new_keys(self.values.part_index(key))
+            self.image.before_keys_change(self.values.part_index(key))
         self.values.put(key, value, before is None)
         memory.add(KEY_OVERHEAD_BYTES + string_bytes(len(key)))
         if isinstance(value, Stream):
@@ -615,8 +615,8 @@ class Database:
                 stream.epoch = self.keyspace.epoch
             if stream.live_counts is not None:
                 stream.memory.mark_evictable(stream)
-            if stream.has_rules or key.endswith(companion_keys.SCHEDULED):
-                self.keyspace.rules.on_stored(self.index, key, stream)
+            if stream.has_rules or key.endswith(companion_keys.SCHEDULED_SUFFIX):
+                self.keyspace.rule_registry.on_stored(self.index, key, stream)
         else:
             memory.add(string_bytes(len(value)))  # type: ignore[arg-type]
 
@@ -625,7 +625,7 @@ class Database:
         """Delete an existing key."""
         value = self.values.find(key)
         if self.image is not None:
-            self.image.before_new_keys(self.values.part_index(key))
+            self.image.before_keys_change(self.values.part_index(key))
             self.image.before_removal(key, value)
         self.values.delete(key)
         self._release_memory(key, value)
@@ -639,8 +639,8 @@ class Database:
             stream = value
             stream.memory.detach()
             self.keyspace.evictable.pop(stream, None)
-            if len(self.keyspace.rules.streams):
-                self.keyspace.rules.on_removed(stream)
+            if len(self.keyspace.rule_registry.streams):
+                self.keyspace.rule_registry.on_removed(stream)
             if self.image is None:  # else it may be in a snapshot
                 self.keyspace.lazy_free.add_stream(stream)
         else:
@@ -692,7 +692,7 @@ class Database:
         """Delete an expired key. No other code does that."""
         self._delete(key)
         self.expiry_times.remove(key)
-        self.keyspace.expired += 1
+        self.keyspace.expired_count += 1
         self.watched_keys.invalidate(key, False)
         self.keyspace.blocking.signal(self.index, key)
         if self.keyspace.settings.notify_keyspace_events:

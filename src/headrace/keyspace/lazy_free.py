@@ -39,13 +39,13 @@ class LazyFree:
     """Removed values that wait to be freed. Nothing else refers to them."""
 
     memory: MemoryAccount  # of the keyspace
-    waiting: list[Any]  # containers, the last one is emptied first
+    containers: list[Any]  # containers, the last one is emptied first
     due_ms: cython.longlong
     freed: Public[cython.longlong]  # values of keys
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory = memory
-        self.waiting = []
+        self.containers = []
         self.due_ms = 0
         self.freed = 0
 
@@ -53,45 +53,45 @@ class LazyFree:
     def add_times(self, times: KeyTimes) -> cython.void:
         """Free the expiry times of a database, if they are many."""
         if times.count >= KEYS_MIN:
-            self.waiting.extend(times.numbers.parts)
-            self.waiting.append(times.queue.items)
+            self.containers.extend(times.numbers.parts)
+            self.containers.append(times.queue.items)
 
     @cython.ccall
     def add_table(self, keys: KeyTable) -> cython.void:
         """Free the keys of a database, if they are many."""
         if keys.count >= KEYS_MIN:
-            self.waiting.extend(keys.parts)
+            self.containers.extend(keys.parts)
 
     @cython.ccall
     def add_stream(self, stream: Stream) -> cython.void:
         """Free a large stream that was removed from its key, unless it is stored again by then (RENAME)."""
         if stream.memory.total >= STREAM_BYTES_MIN:
-            self.waiting.append(stream)
+            self.containers.append(stream)
 
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """Return about how many values wait to be freed."""
         count = 0
-        for container in self.waiting:
+        for container in self.containers:
             count += len(container) if isinstance(container, dict) else 1
         return count
 
     @cython.ccall
     def next_step_ms(self) -> cython.longlong:
         """Return when step() has work, in Unix milliseconds; -1 for never."""
-        return self.due_ms if self.waiting else -1
+        return self.due_ms if self.containers else -1
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
         """Free some objects, at most once per interval."""
         passed: cython.longlong = now_ms - self.due_ms + STEP_INTERVAL_MS
-        if not self.waiting or 0 <= passed < STEP_INTERVAL_MS:
+        if not self.containers or 0 <= passed < STEP_INTERVAL_MS:
             return
         if not 1 <= passed <= STEPS_MAX:
             passed = 1 if passed < 1 else STEPS_MAX
         self.due_ms = now_ms + STEP_INTERVAL_MS
         left: cython.longlong = STEP_OBJECTS * passed
-        while left > 0 and self.waiting:
-            container: object = self.waiting[-1]
+        while left > 0 and self.containers:
+            container: object = self.containers[-1]
             if isinstance(container, dict) and container:
                 value: object = container.popitem()[1]
                 if isinstance(value, (Stream, bytes, bytearray)):
@@ -100,7 +100,7 @@ class LazyFree:
             elif isinstance(container, list) and container:
                 left -= self._open(container.pop())
             else:
-                self.waiting.pop()
+                self.containers.pop()
                 left -= 1 if isinstance(container, (dict, list)) else self._open(container)
 
     @cython.cfunc
@@ -111,17 +111,17 @@ class LazyFree:
         elif isinstance(value, RaxNode):
             node: RaxNode = value
             if node.children is not None:
-                self.waiting.append(node.children)
+                self.containers.append(node.children)
             else:
-                self.waiting.append([node.child])
+                self.containers.append([node.child])
         elif isinstance(value, Group):
             self._open_group(value)
         elif isinstance(value, Consumer):
             consumer: Consumer = value
-            self._add_blocks(consumer.owned)
+            self._add_blocks(consumer.owned_entries)
         elif isinstance(value, (dict, list)):
             if value:
-                self.waiting.append(value)
+                self.containers.append(value)
         elif value is not None and not isinstance(value, (bytes, bytearray, int)):
             return BLOCK_COST
         return 1
@@ -133,28 +133,28 @@ class LazyFree:
             return
         if stream.memory.total < STREAM_BYTES_MIN:
             return
-        self.waiting.append([stream.nodes.take_root()])
+        self.containers.append([stream.nodes.take_root()])
         stream.head = stream.tail = None
         if stream.groups_by_name is not None:
-            self.waiting.append(stream.groups_by_name)
+            self.containers.append(stream.groups_by_name)
         if stream.references is not None:
-            self.waiting.append([stream.references.tree.tree.take_root()])
+            self.containers.append([stream.references.tree.tree.take_root()])
         if stream.idempotency is not None:
-            self.waiting.append(stream.idempotency.by_producer)
+            self.containers.append(stream.idempotency.by_producer)
 
     @cython.cfunc
     def _open_group(self, group: Group) -> cython.void:
         pending: PendingEntries = group.pending
         self._add_blocks(pending.by_id)
         if pending.arena.chunks is not None:
-            self.waiting.append(pending.arena.chunks)
+            self.containers.append(pending.arena.chunks)
         if pending.order is not None:
-            self.waiting.append(pending.order.by_slot)
-            self.waiting.append(pending.order.shards)
-            self.waiting.append(pending.order.checks.items)
-        self.waiting.append(group.consumers_by_name)
+            self.containers.append(pending.order.by_slot)
+            self.containers.append(pending.order.shards)
+            self.containers.append(pending.order.checks.items)
+        self.containers.append(group.consumers_by_name)
 
     @cython.cfunc
     def _add_blocks(self, index: PendingIndex) -> cython.void:
         if index.blocks is not None:
-            self.waiting.append(index.blocks)
+            self.containers.append(index.blocks)

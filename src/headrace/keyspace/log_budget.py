@@ -12,7 +12,7 @@ class LogBudget:
         self._began_ms: int | None = None
         self._lines = 0
 
-    def take(self, now_ms: int) -> bool:
+    def try_acquire(self, now_ms: int) -> bool:
         """Return whether a line may be written now, and count it."""
         if self._began_ms is None or not 0 <= now_ms - self._began_ms < self.interval_ms:
             self._began_ms, self._lines = now_ms, 0

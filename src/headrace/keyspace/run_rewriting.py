@@ -15,13 +15,13 @@ from typing import Any
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.stream_scan import streams_in_steps
-from headrace.streams import cold_run, cooling
+from headrace.streams import cold_run, cold_selection
 from headrace.streams.cold_run import ColdRun, RunCache
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
 
 
-class RewrittenRuns:
+class RunsToRewrite:
     """Adjacent runs of a stream that are being stored again as one."""
 
     def __init__(self, stream: Stream, cold_nodes: list[Node]) -> None:
@@ -38,17 +38,17 @@ class RewrittenRuns:
         Empty if one of them cannot be read: all stay as they are.
         """
         try:
-            self.nodes = cooling.compacted(self.copies)
+            self.nodes = cold_selection.read_compacted_nodes(self.copies)
         except DamagedColdRun:  # commands that read the run report it
             return []
-        return cooling.contents(self.nodes)
+        return cold_selection.contents(self.nodes)
 
-    def put(self, place: Any, cache: RunCache) -> bool:
+    def commit(self, place: Any, cache: RunCache) -> bool:
         """Replace the runs by the stored one; return False if they changed meanwhile.
 
         place: where the run is stored.
         """
-        if not cooling.are_in_stream(self.stream, self.cold_nodes):
+        if not cold_selection.are_in_stream(self.stream, self.cold_nodes):
             return False
         if any(map(_has_lost_entries, self.runs, self.copies)):
             return False
@@ -59,15 +59,15 @@ class RewrittenRuns:
 def _has_lost_entries(run: ColdRun, copy: ColdRun) -> bool:
     """Return whether something was removed from a run since it was copied."""
     return (
-        run.skipped != copy.skipped
-        or run.dropped != copy.dropped
+        run.skipped_count != copy.skipped_count
+        or run.dropped_indexes != copy.dropped_indexes
         or run.deleted_count() != copy.deleted_count()
     )
 
 
-def sparse_runs(
+def runs_to_rewrite(
     keyspace: Keyspace, size: int, is_stale: Callable[[Any], bool]
-) -> Iterator[RewrittenRuns | None]:
+) -> Iterator[RunsToRewrite | None]:
     """Yield the runs of all streams that should be written again, and None between two steps.
 
     Args:
@@ -81,6 +81,6 @@ def sparse_runs(
             continue
         _, stream = found
         after = b""
-        while cold_nodes := cooling.sparse_after(stream, after, size, is_stale):
+        while cold_nodes := cold_selection.next_nodes_to_rewrite(stream, after, size, is_stale):
             after = cold_nodes[-1].key()
-            yield RewrittenRuns(stream, cold_nodes)
+            yield RunsToRewrite(stream, cold_nodes)

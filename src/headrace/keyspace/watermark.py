@@ -74,5 +74,5 @@ def _is_same(stream: Stream, archived: StreamId, number: int | None, fingerprint
     entry = StreamIterator(stream, archived.ms, archived.seq, archived.ms, archived.seq, False)
     if not fingerprint or not entry.next():
         return False
-    words = entry.entry()
+    words = entry.remaining_pieces()
     return entry_fingerprint(dict(zip(words[::2], words[1::2], strict=True))) == fingerprint

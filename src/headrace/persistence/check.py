@@ -29,7 +29,12 @@ from headrace.persistence.cold.object_store import ObjectStore
 from headrace.persistence.cold.stored_files import StoredFiles
 from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
-from headrace.persistence.recovery import Recovery, command_counts, describe_failures, expiry_suspended
+from headrace.persistence.recovery import (
+    Recovery,
+    describe_failures,
+    expiry_suspended,
+    labelled_command_counts,
+)
 from headrace.plurals import plural
 from headrace.streams.stream import Stream
 
@@ -82,10 +87,11 @@ class FileReport:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """The result of a check.
 
-    valid is the number of good bytes of the damaged file; obstacle says why it cannot be fixed, "" if it can.
+    valid_bytes is the number of good bytes of the damaged file; obstacle says why it cannot be fixed, ""
+    if it can.
     foreign counts what Headrace does not hold; unreadable is where such data ended the check, if it did.
     """
 
@@ -98,7 +104,7 @@ class Report:
     foreign: Counter[str] = field(default_factory=Counter)
     unreadable: ForeignData | None = None
     damage: Damaged | None = None
-    valid: int = 0
+    valid_bytes: int = 0
     obstacle: str = ""
 
     @property
@@ -113,7 +119,7 @@ class Report:
         return next(file for file in self.files if file.path == self.damage.file)
 
 
-def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: str = "") -> Report:
+def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: str = "") -> CheckReport:
     """Check a snapshot, a log file, a manifest, or a directory with a log. Raises OSError, UsageError.
 
     cold_store: the URL of the object store with cold files of the log; "": those are not read.
@@ -124,13 +130,13 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: st
         return _check_log_directory(path, new_engine, now_ms, cold_store)
     directory, name = os.path.split(path)
     files = DiskDirectory(directory)
-    report = Report(path, "log", [FileReport(path, os.path.getsize(path))])
+    report = CheckReport(path, "log", [FileReport(path, os.path.getsize(path))])
     with contextlib.closing(files.source(name)) as source:
         head = source.read(max(map(len, SNAPSHOT_HEADS)))
     if name.endswith(".rdb") or (head.startswith(SNAPSHOT_HEADS) and not name.endswith(".aof")):
         report.kind = "snapshot"
         check = Checker(report, files, new_engine, now_ms)
-        if check.snapshot(name):
+        if check.read_snapshot(name):
             return check.finish()
         report.kind = "log"  # records follow the snapshot
     check = Checker(report, files, new_engine, now_ms)
@@ -171,12 +177,12 @@ def log_or_snapshot_in(directory: str) -> str:
     raise UsageError(f"{directory}: more than one log; name one of {', '.join(found)}")
 
 
-def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold_store: str) -> Report:
+def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold_store: str) -> CheckReport:
     """Check all files that a manifest names."""
     directory, name = os.path.split(os.path.abspath(path))
     above, below = os.path.split(directory)
     names = LogFileNames(below, name.removesuffix(MANIFEST))
-    report = Report(path, "log")
+    report = CheckReport(path, "log")
     try:
         manifest = Manifest.load(DiskDirectory(above), names)
     except Damaged as damage:
@@ -187,7 +193,7 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold
     if manifest is None:
         raise UsageError(f"{path}: no such file")
     beside = os.path.dirname(path)
-    wanted = [line.file for line in manifest.read_lines()]
+    wanted = [line.file for line in manifest.lines_to_load()]
     for file in wanted:
         there = os.path.join(beside, file)
         report.files.append(FileReport(there, os.path.getsize(there)))
@@ -199,14 +205,16 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
     check.open_cold_files(DiskDirectory(above), names, cold_store)
     check.log(wanted)
-    check.cold_files(DiskDirectory(above), names, manifest)
+    check.check_cold_files(DiskDirectory(above), names, manifest)
     return check.finish()
 
 
 class Checker:
     """Reads the files of one check, up to the first damage."""
 
-    def __init__(self, report: Report, files: DiskDirectory, new_engine: EngineFactory, now_ms: int) -> None:
+    def __init__(
+        self, report: CheckReport, files: DiskDirectory, new_engine: EngineFactory, now_ms: int
+    ) -> None:
         self.report = report
         self.now_ms = now_ms
         self.stored: StoredFiles | None = None
@@ -218,7 +226,7 @@ class Checker:
         self.report.commands[words[0].decode(errors="backslashreplace").upper()] += 1
         return self.play(words)
 
-    def snapshot(self, name: str) -> bool:
+    def read_snapshot(self, name: str) -> bool:
         """Read the only file of the check as a snapshot; return False if records follow: then it is a log."""
         file = self.report.files[0]
         try:
@@ -254,9 +262,9 @@ class Checker:
         store = ObjectStore(cold_store) if cold_store else None
         self.stored = cold.stored = StoredFiles(files, names.cold_directory, store, is_read_only=True)
         self.stored.load()
-        self.keyspace.cold = ColdStorage(self.keyspace, ColdStore(cold))
+        self.keyspace.cold_storage = ColdStorage(self.keyspace, ColdStore(cold))
 
-    def cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
+    def check_cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
         """Read all cold files of the log, and find files beside them that the manifest does not name."""
         loaded = self.keyspace if self.report.damage is None else None
         cold_names = sorted(manifest.cold_names())
@@ -290,19 +298,19 @@ class Checker:
         assert recovery.reader is not None
         done = recovery.reader.result()
         file.records, file.state = done.records, "good"
-        if recovery.loaded is not None:
-            file.version, file.aux = recovery.loaded.version, recovery.loaded.aux
-        self.report.valid = done.valid
+        if recovery.loaded_snapshot is not None:
+            file.version, file.aux = recovery.loaded_snapshot.version, recovery.loaded_snapshot.aux
+        self.report.valid_bytes = done.valid_end
         if damage is not None:
-            if done.records == 0 and recovery.loaded is None:
+            if done.records == 0 and recovery.loaded_snapshot is None:
                 obstacle = obstacle or (NO_PART if file.size and _is_snapshot(file.path) else NO_LOG)
             if done.failed:
                 self.report.notes.append(describe_failures(done))
             self._record_damage(file, damage, obstacle)
-        elif done.cut:
-            rest = plural(done.size - done.valid, "byte")
-            what = f"it ends in the middle of a {done.cut}; {rest} are incomplete"
-            self._record_damage(file, Damaged(done.valid, what), obstacle)
+        elif done.cut_within:
+            rest = plural(done.size - done.valid_end, "byte")
+            what = f"it ends in the middle of a {done.cut_within}; {rest} are incomplete"
+            self._record_damage(file, Damaged(done.valid_end, what), obstacle)
             file.state = "cut"
         return file.state == "good"
 
@@ -318,9 +326,9 @@ class Checker:
         file.state = "foreign"
         self.report.unreadable = ForeignData(foreign.offset, foreign.what, file.path)
 
-    def finish(self) -> Report:
+    def finish(self) -> CheckReport:
         """Add the counts of the keyspace to the report, and return it."""
-        self.report.foreign = self.recovery.foreign + Counter(command_counts(self.skipped))
+        self.report.foreign = self.recovery.foreign_counts + Counter(labelled_command_counts(self.skipped))
         self.report.notes += self.recovery.notes
         self.report.commands = +self.report.commands  # drops counts of 0
         for database in self.keyspace.databases:
@@ -358,7 +366,7 @@ def count_database(database: Database, now_ms: int) -> DatabaseCounts:
     return found
 
 
-def fix(report: Report) -> str:
+def fix(report: CheckReport) -> str:
     """Truncate the damaged file where the damage begins; return the path of the copy that was made before.
 
     Raises HeadraceError if a server has locked the directory, the file has changed since the check, or a
@@ -382,7 +390,7 @@ def fix(report: Report) -> str:
             raise UsageError(f"{copy} exists from an earlier fix; move it away first")
         _copy(file.path, copy)
         with open(file.path, "r+b") as damaged:
-            damaged.truncate(report.valid)
+            damaged.truncate(report.valid_bytes)
             os.fsync(damaged.fileno())
     return copy
 

@@ -60,7 +60,7 @@ class ExportStore(ColdStore):
     def __init__(self, files: ColdFiles, spilled: ColdFiles) -> None:
         super().__init__(files)
         self.spilled = spilled
-        self.loads = 0
+        self.load_count = 0
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
         """Store runs in temporary files. Raises OSError."""
@@ -68,7 +68,7 @@ class ExportStore(ColdStore):
 
     def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
         """Return keys and listpacks of a run. Raises DamagedColdRun."""
-        self.loads += 1
+        self.load_count += 1
         is_spilled = place.file.path == self.spilled.path(place.file.name)
         return (self.spilled if is_spilled else self.files).read(place)
 
@@ -115,15 +115,15 @@ def loaded(
     store = ExportStore(ColdFiles(files, names.cold_directory), spilled)
     in_store = ObjectStore(cold_store) if cold_store else None
     store.files.stored = StoredFiles(files, names.cold_directory, in_store, is_read_only=True)
-    keyspace.cold = ColdStorage(keyspace, store, hot_memory)
+    keyspace.cold_storage = ColdStorage(keyspace, store, hot_memory)
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
     recovery.foreign_advice = FOREIGN_ADVICE
     with contextlib.closing(store.files), contextlib.closing(spilled), _locked(files):
         with expiry_suspended(keyspace), errors_with_paths(files):
             store.files.stored.load()
             _read(recovery, files, names, name)
-        if keyspace.cold.last_error:
-            raise HeadraceError(f"{temporary}: {keyspace.cold.last_error}")
+        if keyspace.cold_storage.last_error:
+            raise HeadraceError(f"{temporary}: {keyspace.cold_storage.last_error}")
         yield LoadedData(keyspace, store, recovery.notes)
 
 
@@ -171,7 +171,7 @@ def write_snapshot(
     """
     directory, name = os.path.split(os.path.abspath(path))
     sizes: list[SnapshotSize] = []
-    data.store.loads = 0
+    data.store.load_count = 0
 
     def write(file: File) -> None:
         sizes.append(
@@ -180,7 +180,7 @@ def write_snapshot(
                 gradual_writer(file),
                 version=COMPATIBLE,
                 now_ms=now_ms,
-                progress=progress and (lambda done: progress(done, data.store.loads)),
+                progress=progress and (lambda done: progress(done, data.store.load_count)),
             )
         )
 
@@ -210,7 +210,7 @@ def check_received(path: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str, overwrite: bool) -> Iterator[str]:
+def temporary_replacement(path: str, overwrite: bool) -> Iterator[str]:
     """Yield the path of a temporary file, which is renamed to `path` after the block.
 
     The block must write and sync the file. If it raises an error, the file is removed.

@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
-from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, Replayed
+from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, ReplayResult
 from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.data_directory import DataDirectory, DiskDirectory, Source
 from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
@@ -34,7 +34,7 @@ SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; restore a
 Progress = Callable[[str, int, int], None]  # file, bytes read, size in bytes
 
 
-class Recovered(NamedTuple):
+class RecoveryResult(NamedTuple):
     """The result of a recovery."""
 
     manifest: Manifest | None  # None: there is no log yet
@@ -45,7 +45,7 @@ class Recovered(NamedTuple):
     notes: list[str]  # sentences for the operator: warnings
     ignored_snapshot: str  # a snapshot beside the log, which is not read; empty if there is none
     aux: dict[bytes, bytes]  # the auxiliary fields of a snapshot that is the only source
-    ending: bytes  # the comment at the end of a log; empty if there is none
+    last_comment: bytes  # the comment at the end of a log; empty if there is none
 
 
 def recover(
@@ -63,7 +63,7 @@ def recover(
     skip_foreign_types: bool = False,
     foreign_advice: str = FOREIGN_ADVICE,
     verify_checksums: bool = True,
-) -> Recovered:
+) -> RecoveryResult:
     """Fill an empty keyspace from the disk, as the top of this file describes.
 
     Args:
@@ -99,20 +99,22 @@ def recover(
         else:
             source = "nothing"
     keys = sum(len(database.values) for database in keyspace.databases)
-    aux = recovery.loaded.aux if source == "snapshot" and recovery.loaded is not None else {}
-    if recovery.foreign:
-        left_out = describe_counts(recovery.foreign)
+    aux = (
+        recovery.loaded_snapshot.aux if source == "snapshot" and recovery.loaded_snapshot is not None else {}
+    )
+    if recovery.foreign_counts:
+        left_out = describe_counts(recovery.foreign_counts)
         recovery.notes.append(f"left out {left_out}: the next snapshot and rewrite do not contain them")
-    return Recovered(
+    return RecoveryResult(
         manifest,
         source,
-        recovery.read,
+        recovery.files_read,
         keys,
         recovery.commands,
         recovery.notes,
         ignored,
         aux,
-        recovery.ending,
+        recovery.last_comment,
     )
 
 
@@ -132,22 +134,22 @@ class Recovery:
         self.execute = execute
         self.now_ms = now_ms
         self.progress = progress
-        self.read: list[str] = []
+        self.files_read: list[str] = []
         self.commands = 0
         self.notes: list[str] = []
         self.verify_checksums = True
         self.skip_foreign_types = False
         self.foreign_advice = FOREIGN_ADVICE
-        self.foreign: Counter[str] = Counter()  # what was skipped in snapshots, by its kind
-        self.ending = b""  # the comment at the end of the last file of a log that is not empty
-        self.loaded: LoadedSnapshot | None = None  # the snapshot in the last file
+        self.foreign_counts: Counter[str] = Counter()  # what was skipped in snapshots, by its kind
+        self.last_comment = b""  # the comment at the end of the last file of a log that is not empty
+        self.loaded_snapshot: LoadedSnapshot | None = None  # the snapshot in the last file
         self.reader: LogReader | None = None  # of the last log file
 
     def read_snapshot(self, name: str, keep_expired: bool = False) -> LoadedSnapshot:
         """Load a snapshot, without expired keys unless keep_expired. Raises Damaged, ForeignData, OSError."""
         with contextlib.closing(self.files.source(name)) as source:
             loaded = self._snapshot(name, source, keep_expired)
-        self.read.append(name)
+        self.files_read.append(name)
         if loaded.expired:
             self.notes.append(f"{name}: {plural(loaded.expired, 'key')} had expired and were left out")
         return loaded
@@ -159,30 +161,30 @@ class Recovery:
             truncated_ok: accept a log that ends in the middle of a record or transaction.
             fix_tail: then truncate the file there.
         """
-        lines = manifest.read_lines()
+        lines = manifest.lines_to_load()
         sizes = [self.files.size(names.path(line.file)) for line in lines]
         for at, line in enumerate(lines):
             name = names.path(line.file)
             done = self.read_file(name)
-            if not done.cut:
+            if not done.cut_within:
                 continue
             if any(sizes[at + 1 :]):
-                what = f"it ends in the middle of a {done.cut}, and is not the last file of the log"
-                raise Damaged(done.valid, what, name, ADVICE)
+                what = f"it ends in the middle of a {done.cut_within}, and is not the last file of the log"
+                raise Damaged(done.valid_end, what, name, ADVICE)
             if not truncated_ok:
-                what = f"it ends in the middle of a {done.cut}, and aof-load-truncated is no"
-                raise Damaged(done.valid, what, name, ADVICE)
+                what = f"it ends in the middle of a {done.cut_within}, and aof-load-truncated is no"
+                raise Damaged(done.valid_end, what, name, ADVICE)
             self.notes.append(
-                f"{name} ended in the middle of a {done.cut}, as after a crash: its last "
-                f"{plural(done.size - done.valid, 'byte')}, from byte {done.valid} on, "
+                f"{name} ended in the middle of a {done.cut_within}, as after a crash: its last "
+                f"{plural(done.size - done.valid_end, 'byte')}, from byte {done.valid_end} on, "
                 f"{'were cut off' if fix_tail else 'do not count'}"
             )
             if fix_tail:
-                self._cut(name, done.valid)
+                self._cut(name, done.valid_end)
 
-    def read_file(self, name: str) -> Replayed:
+    def read_file(self, name: str) -> ReplayResult:
         """Load one file of a log: records, a snapshot, or a snapshot followed by records."""
-        self.loaded = None
+        self.loaded_snapshot = None
         with contextlib.closing(self.files.source(name)) as source:
             self.execute(FIRST_DATABASE)
             progress = self._progress_of(name, source.size)
@@ -192,10 +194,10 @@ class Recovery:
             except ForeignData as foreign:
                 foreign.advice = foreign.advice or self.foreign_advice
                 raise
-        self.read.append(name)
+        self.files_read.append(name)
         self.commands += done.commands
         if done.size > 0:
-            self.ending = done.ending
+            self.last_comment = done.last_comment
         if done.failed:
             self.notes.append(f"{name}: {describe_failures(done)}")
         return done
@@ -218,15 +220,15 @@ class Recovery:
             if damage.file:  # a cold file to which the base refers
                 raise
             raise Damaged(damage.offset, damage.what, name, damage.advice or SNAPSHOT_ADVICE) from None
-        self.loaded = loaded
-        self.foreign.update({f"{kind} key": n for kind, n in loaded.skipped.items()})
+        self.loaded_snapshot = loaded
+        self.foreign_counts.update({f"{kind} key": n for kind, n in loaded.skipped.items()})
         if loaded.module_data:
-            self.foreign["module data record"] += loaded.module_data
+            self.foreign_counts["module data record"] += loaded.module_data
         return loaded
 
     def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
         """Return the progress callback of one file, or None if there is none."""
-        progress, cold = self.progress, self.keyspace.cold
+        progress, cold = self.progress, self.keyspace.cold_storage
         if progress is None and cold is None:
             return None
 
@@ -300,7 +302,7 @@ def errors_with_paths(files: DataDirectory) -> Iterator[None]:
         raise HeadraceError(f"{where}: {os_error_text(error)}") from error
 
 
-def describe_failures(done: Replayed) -> str:
+def describe_failures(done: ReplayResult) -> str:
     """Describe the commands that returned errors when they were replayed."""
     return (
         f"{plural(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
@@ -313,7 +315,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(plural(n, what) for what, n in sorted(counts.items(), key=lambda pair: -pair[1]))
 
 
-def command_counts(skipped: Mapping[str, int]) -> dict[str, int]:
+def labelled_command_counts(skipped: Mapping[str, int]) -> dict[str, int]:
     """Return counts of skipped commands for describe_counts(): with " command" after each name."""
     return {f"{name} command": n for name, n in skipped.items()}
 
@@ -322,5 +324,5 @@ def skipped_notes(skipped: Mapping[str, int]) -> list[str]:
     """Return the note about commands of a log that were skipped; an empty list if none were."""
     if not skipped:
         return []
-    counts = describe_counts(command_counts(skipped))
+    counts = describe_counts(labelled_command_counts(skipped))
     return [f"left out {counts} in the log: the next rewrite does not contain them"]

@@ -33,7 +33,7 @@ class SavedEntry:
     maybe_removed: bool  # the new primary may have had it, and removed it
 
 
-def words_of(entry: SavedEntry) -> list[bytes]:
+def xadd_arguments(entry: SavedEntry) -> list[bytes]:
     """Return the XADD command of an entry, as the file has it."""
     option = [MAYBE_REMOVED] if entry.maybe_removed else []
     return [b"XADD", entry.key, *option, entry.id, *entry.fields]
@@ -71,5 +71,7 @@ def read_saved_entries(path: str, visit: Callable[[SavedEntry], None]) -> None:
     except Damaged as damage:
         where = f"at byte {damage.offset:,}: {damage.what}"  # without the advice to cut off a log
         raise UsageError(f"{path} is not a file of saved entries, or is damaged: {where}") from None
-    if result.cut:
-        raise HeadraceError(f"{path} ends within an entry, at byte {result.valid:,}: it was not completed")
+    if result.cut_within:
+        raise HeadraceError(
+            f"{path} ends within an entry, at byte {result.valid_end:,}: it was not completed"
+        )

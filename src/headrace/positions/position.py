@@ -33,7 +33,7 @@ class Position:
 
     id: str = START
     number: int | None = None
-    exact: bool = True
+    number_is_exact: bool = True
     fingerprint: str | None = None
     generation: int = 0
 
@@ -43,7 +43,7 @@ class Position:
         return self.number is not None or self.fingerprint is not None or self.generation > 0
 
     def __str__(self) -> str:
-        count = "" if self.number is None else f"{self.number}{'' if self.exact else '+'}"
+        count = "" if self.number is None else f"{self.number}{'' if self.number_is_exact else '+'}"
         parts = [self.id, count, self.fingerprint or "", str(self.generation or "")]
         return ":".join(parts).rstrip(":")
 

@@ -96,7 +96,7 @@ def counter_mismatch(position: Position, state: StreamState) -> str | None:
         return None
     if state.entries_added < number:
         return f"{state.entries_added} entries were ever added to it, and it had {number} before"
-    if state.last_id == position.id and position.exact and state.entries_added != number:
+    if state.last_id == position.id and position.number_is_exact and state.entries_added != number:
         return f"{state.entries_added} entries were added up to that ID, and it had {number} before"
     later = 0
     if state.first_id is not None and parse_id(state.first_id) > read_to:
@@ -257,7 +257,7 @@ class RecreationDetector:
                 continue
             found[stream] = Position(entry_id, number, exact, None, before.generation)
             if state is not None and state.last_entry_id == entry_id:
-                found[stream] = replace(found[stream], fingerprint=state.fingerprint)
+                found[stream] = replace(found[stream], fingerprint=state.last_entry_fingerprint)
             elif state is None or state.last_id != entry_id:
                 without_fingerprint[stream] = found[stream]
         return found | self.with_fingerprints(without_fingerprint)

@@ -52,7 +52,7 @@ class StreamState:
     entries_added: int | None
     max_deleted_id: str | None
     last_entry_id: str | None = None
-    fingerprint: str | None = None
+    last_entry_fingerprint: str | None = None
 
     @property
     def first_number(self) -> int | None:
@@ -68,7 +68,7 @@ class StreamState:
         """The position of the end of the stream."""
         if self.last_entry_id is None and not self.entries_added:
             return Position(self.last_id)
-        fingerprint = self.fingerprint if self.last_entry_id == self.last_id else None
+        fingerprint = self.last_entry_fingerprint if self.last_entry_id == self.last_id else None
         return Position(self.last_id, self.entries_added, fingerprint=fingerprint)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.queries.duckdb_names import equal_except_case
 from headrace.queries.hints import (
     WRITING_STATEMENTS,
     HasColumns,
@@ -22,7 +23,6 @@ from headrace.queries.hints import (
     write_message,
 )
 from headrace.queries.interruptible import InterruptibleConnection, QueryRows, do_nothing
-from headrace.queries.names import equal_except_case
 from headrace.queries.sql_tokens import quoted_for_duckdb
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def run_in_duckdb(
         interruptible.close()
 
 
-def distinct_tables(sql: str, names: Sequence[str], instead: str) -> list[str]:
+def resolve_case_conflicts(sql: str, names: Sequence[str], instead: str) -> list[str]:
     """Drop names that differ from others only in case and are not tables of the query; return the rest.
 
     Args:

@@ -74,13 +74,13 @@ class ScannedStream(ds.Dataset):  # type: ignore[misc]
         """Return a scan of some columns of the rows that a filter selects."""
         first, last = time_bounds(filter, self._schema)
         names = self._schema.names if columns is None else columns
-        return StreamScan(self._noting_errors(self.read(names, first, last)), self._schema, columns, filter)
+        return StreamScan(self._record_errors(self.read(names, first, last)), self._schema, columns, filter)
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
         """Yield at least these columns of entries from first_ms to last_ms (MS_MAX: to the last entry)."""
         raise NotImplementedError
 
-    def _noting_errors(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _record_errors(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from batches
         except Exception as error:

@@ -193,7 +193,7 @@ def archived_columns(contents: Archive, stream: str) -> pa.Schema | None:
 
 def used_columns(sql: str, columns: pa.Schema, dialect: Dialect = SPARK) -> pa.Schema:
     """Return the columns that the SQL names, including those of every entry; all if it reads whole rows."""
-    every = every_column(columns)
+    every = with_entry_columns(columns)
     if reads_whole_rows(sql, dialect):
         return every
     words = {word.lower() for word in identifiers(sql, dialect, functions=False)}
@@ -201,7 +201,7 @@ def used_columns(sql: str, columns: pa.Schema, dialect: Dialect = SPARK) -> pa.S
     return pa.schema(named or [ENTRY_COLUMNS.field("_sequence")])
 
 
-def every_column(columns: pa.Schema) -> pa.Schema:
+def with_entry_columns(columns: pa.Schema) -> pa.Schema:
     """Return the columns of every entry and those of the fields."""
     own = {name.lower() for name in ENTRY_COLUMNS.names}
     return pa.schema([*ENTRY_COLUMNS, *(each for each in columns if each.name.lower() not in own)])

@@ -29,9 +29,9 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.data_directory import DataDirectory, File
-from headrace.persistence.saved_entries import SavedEntry, words_of
+from headrace.persistence.saved_entries import SavedEntry, xadd_arguments
 from headrace.plurals import plural
-from headrace.streams.cold_run import unfolded
+from headrace.streams.cold_run import inner_nodes_or_self
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node, node_of_cursor
 from headrace.streams.node_walk import EntryWalk
@@ -51,9 +51,9 @@ class SavedTail:
     """What was saved: the name of the file, and how many entries of how many streams it has."""
 
     name: str
-    entries: int = 0
-    maybe_removed: int = 0  # of these: the new primary may have had and removed them
-    streams: int = 0
+    entry_count: int = 0
+    maybe_removed_count: int = 0  # of these: the new primary may have had and removed them
+    stream_count: int = 0
 
 
 class DivergentTail:
@@ -71,7 +71,7 @@ class DivergentTail:
         with contextlib.suppress(OSError):
             self.is_possible = self.files.exists(MARKER)
 
-    def begin(self) -> None:
+    def mark_possible(self) -> None:
         """Mark, also on the disk, that this server is a primary with replicas now.
 
         The file is not synced: a slow disk must not delay a promotion, and the system writes it soon.
@@ -86,7 +86,7 @@ class DivergentTail:
             text = "cannot create %s (%s): if the server crashes, what only it has may be lost as a replica"
             LOG.warning(text, MARKER, os_error_text(error))
 
-    def end(self) -> None:
+    def mark_impossible(self) -> None:
         """Remove that mark: the data is now another primary's, or continues it."""
         if not self.is_possible:
             return
@@ -128,11 +128,13 @@ class DivergentTail:
 
 
 def _report(saved: SavedTail) -> None:
-    removed = f", of which it may have removed {saved.maybe_removed}" if saved.maybe_removed else ""
+    removed = (
+        f", of which it may have removed {saved.maybe_removed_count}" if saved.maybe_removed_count else ""
+    )
     LOG.warning(
         "%s of %s that the new primary lacks%s: saved in %s; `headrace recover` lists and adds them",
-        plural(saved.entries, "entry"),
-        plural(saved.streams, "stream"),
+        plural(saved.entry_count, "entry"),
+        plural(saved.stream_count, "stream"),
         removed,
         saved.name,
     )
@@ -149,17 +151,17 @@ class _TailWriter:
 
     def add(self, database: int, key: bytes, old: Stream, new: Stream | None) -> None:
         """Write the entries of a stream that the new one lacks."""
-        before = self.saved.entries
+        before = self.saved.entry_count
         for ms, seq, fields, maybe_removed in missing_entries(old, new):
             entry = SavedEntry(database, key, stream_id.text_of(ms, seq), fields, maybe_removed)
-            self.buffer.put(database, words_of(entry))
-            self.saved.entries += 1
-            self.saved.maybe_removed += maybe_removed
+            self.buffer.put(database, xadd_arguments(entry))
+            self.saved.entry_count += 1
+            self.saved.maybe_removed_count += maybe_removed
             if self.buffer.size() >= BUFFER_BYTES:
                 self._flush()
-        if self.saved.entries > before:
-            self.saved.streams += 1
-            LOG.info("the new primary lacks %d entries of %s", self.saved.entries - before, to_text(key))
+        if self.saved.entry_count > before:
+            self.saved.stream_count += 1
+            LOG.info("the new primary lacks %d entries of %s", self.saved.entry_count - before, to_text(key))
 
     def _flush(self) -> None:
         if self.file is None:
@@ -170,7 +172,7 @@ class _TailWriter:
 
     def finish(self) -> SavedTail | None:
         """Write what is left, and sync; return None if there is nothing."""
-        if not self.saved.entries:
+        if not self.saved.entry_count:
             return None
         self._flush()
         assert self.file is not None
@@ -224,7 +226,7 @@ def nodes_of(stream: Stream) -> Iterator[Node]:
     cursor = RaxCursor(stream.nodes)
     found = cursor.seek("^")
     while found:
-        yield from unfolded(node_of_cursor(cursor))
+        yield from inner_nodes_or_self(node_of_cursor(cursor))
         found = cursor.next()
 
 
@@ -247,7 +249,7 @@ def last_common_id(old: Stream, new: Stream) -> Id | None:
 def fields_of(stream: Stream, entry: Id) -> list[bytes] | None:
     """Return an entry as [name, value, ...]; None if there is none with that ID."""
     found = StreamIterator(stream, *entry, *entry, False)
-    return found.entry() if found.next() else None
+    return found.remaining_pieces() if found.next() else None
 
 
 def may_have_removed(stream: Stream, entry: Id) -> bool:

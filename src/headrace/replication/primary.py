@@ -51,11 +51,11 @@ class Replica:
     wants_translation: bool = False  # it knows all commands, but replicas of its own do not
     state: str = ""
     position: int = 0  # the next byte to send
-    acknowledged: int = -1  # what it has applied; -1: it may not have loaded its snapshot yet
-    synced: int = -1  # what it has synced to its log
+    acknowledged_offset: int = -1  # what it has applied; -1: it may not have loaded its snapshot yet
+    synced_offset: int = -1  # what it has synced to its log
     acknowledged_ms: int = 0
     waits_for_ack: bool = False  # it is loading: nothing is sent until its first acknowledgement
-    received: int = -1  # bytes of the snapshot that its socket has taken
+    snapshot_bytes_taken: int = -1  # bytes of the snapshot that its socket has taken
     received_ms: int = 0  # when it last took some
     over_soft_limit_ms: int = 0  # since when it has been too far behind; 0: it is not
 
@@ -71,14 +71,14 @@ class Replica:
         return self.acknowledged_ms
 
     @property
-    def is_older(self) -> bool:
+    def knows_redis7_only(self) -> bool:
         """Whether it follows the stream, or will, and knows the commands of Redis 7.0 only."""
         return HEADRACE not in self.capabilities and not self.rdb_only
 
     @property
     def needs_translation(self) -> bool:
         """Whether it, or a replica of its own, knows the commands of Redis 7.0 only."""
-        return self.is_older or self.wants_translation
+        return self.knows_redis7_only or self.wants_translation
 
 
 class Primary:
@@ -142,7 +142,7 @@ class Primary:
             translated = self.translator.translate(items[encoded.fed_count :], form_of)
             self._translated.clear()
             self._translated.put_all(translated)
-        with self._translated.view() if self.translates else encoded.unfed() as view:
+        with self._translated.view() if self.translates else encoded.unfed_bytes() as view:
             self.backlog.append_effects(view, encoded)
         self._trim()
         return True
@@ -182,7 +182,7 @@ class Primary:
         """Remove a disconnected replica. For RETURN_MS the stream stays translated for it."""
         self.replicas.remove(replica)
         if replica.needs_translation and replica.state == ONLINE and not replica.legacy:
-            self._returning.append((max(replica.acknowledged, 0), now_ms + RETURN_MS))
+            self._returning.append((max(replica.acknowledged_offset, 0), now_ms + RETURN_MS))
         self.update_translation(now_ms)
 
     def update_translation(self, now_ms: int) -> None:
@@ -228,20 +228,20 @@ class Primary:
         """Return the replicas that follow the stream."""
         return [replica for replica in self.replicas if replica.is_online]
 
-    def acknowledged_by(self, offset: int) -> int:
+    def count_acknowledged(self, offset: int) -> int:
         """Return how many replicas have applied the stream up to the offset."""
-        return sum(replica.is_online and replica.acknowledged >= offset for replica in self.replicas)
+        return sum(replica.is_online and replica.acknowledged_offset >= offset for replica in self.replicas)
 
     def offset_of_quorum(self, size: int) -> int:
         """Return the offset up to which `size` replicas have applied the stream; -1 if there are fewer."""
-        offsets = sorted((replica.acknowledged for replica in self.online()), reverse=True)
+        offsets = sorted((replica.acknowledged_offset for replica in self.online()), reverse=True)
         return offsets[size - 1] if size <= len(offsets) else -1
 
-    def synced_by(self, offset: int) -> int:
+    def count_synced(self, offset: int) -> int:
         """Return how many replicas have synced the stream up to the offset to their logs."""
-        return sum(replica.is_online and replica.synced >= offset for replica in self.replicas)
+        return sum(replica.is_online and replica.synced_offset >= offset for replica in self.replicas)
 
-    def good_replicas(self, now_ms: int, max_lag_s: int) -> int:
+    def good_replica_count(self, now_ms: int, max_lag_s: int) -> int:
         """Return how many replicas have acknowledged within the last max_lag_s seconds."""
         oldest = now_ms - 1000 * max_lag_s - 999
         return sum(replica.is_online and replica.acknowledged_ms >= oldest for replica in self.replicas)

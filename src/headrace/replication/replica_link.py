@@ -23,7 +23,7 @@ from typing import Protocol
 
 from headrace.replication.stored_position import OFFSET_MAX
 from headrace.replication.stream_reader import LinkError as LinkError
-from headrace.replication.stream_reader import StreamReader, shown
+from headrace.replication.stream_reader import ReplicationReader, shown
 from headrace.resp.request import request
 
 # States, as ROLE names them. The owner adds those of a link without a connection: connect, connecting.
@@ -113,7 +113,7 @@ class ReplicaLink:
         self._mark: bytes | None = None
         self._tail = b""  # may contain a part of the mark
         self._left = 0
-        self._reader = StreamReader(offset, self._on_getack)
+        self._reader = ReplicationReader(offset, self._on_getack)
         self._send(b"PING")
 
     # State.
@@ -307,7 +307,7 @@ class ReplicaLink:
         """Show the primary that the snapshot is still being loaded."""
         self.outgoing += b"\n"
 
-    def loaded(self, now_ms: int) -> None:
+    def on_snapshot_loaded(self, now_ms: int) -> None:
         """Acknowledge the snapshot, which its owner has loaded, and continue with the stream."""
         self._step = _STREAM
         self._reader.is_open = True
@@ -317,7 +317,7 @@ class ReplicaLink:
 
     # The stream.
 
-    def commands(self) -> StreamReader:
+    def command_reader(self) -> ReplicationReader:
         """Return the reader of the stream's commands, which has none before the stream begins."""
         return self._reader
 

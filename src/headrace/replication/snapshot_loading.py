@@ -40,7 +40,7 @@ def load_snapshot(
     """
     keyspace = Keyspace(settings_for_loading(settings))
     if cold is not None:
-        keyspace.cold = cold.for_loading(keyspace)
+        keyspace.cold_storage = cold.for_loading(keyspace)
     try:
         loaded = read_rdb(
             source,

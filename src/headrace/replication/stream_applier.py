@@ -23,7 +23,7 @@ from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.engine.foreign_commands import (
     FOREIGN_ERRORS,
-    copy_database,
+    copy_target_database,
     count_name,
     overwritten_key,
     shown,
@@ -34,7 +34,7 @@ from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence import rule_records
 from headrace.replication.stored_position import is_number
-from headrace.replication.stream_reader import StreamReader
+from headrace.replication.stream_reader import ReplicationReader
 from headrace.streams import delivery
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
@@ -50,7 +50,7 @@ IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
 CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
 # They need more than a run, even outside of a transaction.
 CHECKED = CONTROL | {b"COPY", b"XCLAIM", b"XGROUP"}
-CLAIM_WORDS = cython.declare(
+CLAIM_WORD_COUNT = cython.declare(
     cython.Py_ssize_t, 14
 )  # of the XCLAIM that propagates a delivery; its LASTID is last
 
@@ -91,9 +91,9 @@ class StreamApplier:
     skipped: dict[str, int]  # by command name
     failed: dict[str, int]
     is_torn: Public[cython.bint]  # a part of a transaction was applied: only a snapshot helps
-    _for_others: cython.Py_ssize_t  # how many commands follow that only other servers run
+    _commands_to_skip: cython.Py_ssize_t  # how many commands follow that only other servers run
     _replayer: Replayer
-    _held: list[list[bytes]] | None  # the transaction being received
+    _transaction: list[list[bytes]] | None  # the transaction being received
     _last_word: bytes | None  # the first argument of the previous command: the parser reuses such objects
     _runs_directly: cython.bint  # a command of that name needs no more than a run
 
@@ -122,9 +122,9 @@ class StreamApplier:
         self.on_message = on_message
         self.skipped = {}
         self.failed = {}
-        self._for_others = 0
+        self._commands_to_skip = 0
         self._replayer = Replayer(engine, 0, True)
-        self._held = None
+        self._transaction = None
         self._last_word = None
         self._runs_directly = False
 
@@ -139,11 +139,11 @@ class StreamApplier:
 
     def discard_transaction(self) -> None:
         """Drop a transaction whose EXEC was not received: the next connection sends all of it."""
-        self._held = None
-        self._for_others = 0
+        self._transaction = None
+        self._commands_to_skip = 0
 
     @cython.ccall
-    def apply(self, reader: StreamReader, now_ms: cython.longlong) -> cython.longlong:
+    def apply(self, reader: ReplicationReader, now_ms: cython.longlong) -> cython.longlong:
         """Apply the commands that the reader has; return how many there were.
 
         Raises LinkError, of the reader, or CannotApply.
@@ -176,25 +176,25 @@ class StreamApplier:
         word: bytes = argv[0]
         name: bytes
         error: bytes | None
-        held: list[list[bytes]] | None = self._held
+        held: list[list[bytes]] | None = self._transaction
         if word is not self._last_word:
             self._last_word = word
             self._runs_directly = self._needs_no_check(word)
-        if self._runs_directly and held is None and self._for_others == 0:
+        if self._runs_directly and held is None and self._commands_to_skip == 0:
             error = self._replay(argv)
             if error is not None:
                 self._on_error(word.upper(), argv, error)
             return 0
         name = word.upper()
         if name == b"EXEC":
-            self._held = None
+            self._transaction = None
             self._run_transaction([] if held is None else held)
         elif held is not None:
             if not self._can_run(name, argv):
                 self._require_skipping(name)  # before the first command of the transaction has run
             held.append(argv)
         elif name == b"MULTI":
-            self._held = []
+            self._transaction = []
         else:
             self._run(name, argv)
         return 0
@@ -245,8 +245,8 @@ class StreamApplier:
     @cython.cfunc
     def _run(self, name: bytes, argv: list[bytes]) -> cython.void:
         """Run a command, or skip it."""
-        if self._for_others > 0:
-            self._for_others -= 1
+        if self._commands_to_skip > 0:
+            self._commands_to_skip -= 1
             return
         if name == b"PUBLISH" and len(argv) == 3:
             self._publish(argv)
@@ -285,7 +285,7 @@ class StreamApplier:
             self.on_translated()
         elif is_replacement(words):
             self._run(words[2].upper(), words[2:])
-            self._for_others = int(words[1])
+            self._commands_to_skip = int(words[1])
         elif rule_records.recorded_command(argv) is not None and self.accepts_rules:
             error = self._replay(argv)
             if error is not None:
@@ -344,7 +344,7 @@ class StreamApplier:
     def _remove_copy(self, argv: list[bytes]) -> cython.void:
         """Handle COPY of a key that does not exist here: the copy does not either."""
         database = self.database
-        target = copy_database(argv)
+        target = copy_target_database(argv)
         if target is not None:
             self._replay([b"SELECT", target])
         self._skip(b"COPY", argv)
@@ -380,7 +380,7 @@ class StreamApplier:
     @cython.cfunc
     def _new_delivery(self, argv: list[bytes]) -> StreamId | None:
         """Return the ID of a new entry that the XCLAIM delivers, or None."""
-        if len(argv) != CLAIM_WORDS or argv[5] != argv[-1] or argv[9] != b"1":
+        if len(argv) != CLAIM_WORD_COUNT or argv[5] != argv[-1] or argv[9] != b"1":
             return None
         group: Group | None = self._group(argv)
         entry: StreamId

@@ -33,7 +33,7 @@ class LinkError(HeadraceError):
 
 @cython.final
 @cython.cclass
-class StreamReader:
+class ReplicationReader:
     """Parses the stream: feed() received bytes, then call next() until it returns None."""
 
     offset: Public[cython.longlong]
@@ -92,7 +92,7 @@ class StreamReader:
             argv = self._parse()
             if argv is None:
                 return None
-            self.parsed = self.end - self._parser.pending()
+            self.parsed = self.end - self._parser.pending_bytes()
             count = len(argv)
             if count == 1:
                 word = argv[0].upper()

@@ -3,7 +3,7 @@ r"""Translate effects to commands of Redis 7.0 for replicas that know no newer o
     XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and for Headrace XIDMPRECORD s p i 1-0, in a message
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5
     XDELEX s KEEPREF IDS 1 1-0         XDEL s 1-0
-    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: its form, see commands/older_forms.py
+    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: its form, see commands/redis7_forms.py
     XNACK s g FAIL IDS 1 1-0           for Headrace the XNACK itself, in a message; for others its form
     anything else that is newer        RESTORE s with the state at the end of the turn, as the last resort
 
@@ -22,18 +22,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands.arguments import is_keyword
-from headrace.commands.older_forms import options_of
+from headrace.commands.redis7_forms import options_of
 from headrace.commands.spec import Command
 from headrace.commands.table import find
 from headrace.errors import ProtocolError, to_text
-from headrace.keyspace.effects import Form
+from headrace.keyspace.effects import OlderForm
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
 from headrace.persistence.rule_records import INSTEAD, recorded_command, rule_record
 from headrace.resp.parser import RequestParser
-from headrace.streams.idempotency import iid_of
+from headrace.streams.idempotency import iid_from_content
 
 HEADRACE_ONLY = frozenset({b"XCFGSET", b"XIDMPRECORD"})  # they change nothing that other replicas have
 OPTION_COMMANDS = frozenset({b"XADD", b"XTRIM"})
@@ -45,10 +45,10 @@ KNOWN_VERSION = (7, 0)  # of Redis: what every replica knows
 DUMP_VERSION_MAX = 10  # of payloads that Redis 7.0 accepts
 DUMP_VERSION_AT = slice(-10, -8)  # before the checksum
 
-FormOf = Callable[[list[bytes]], Form | None]
+FormOf = Callable[[list[bytes]], OlderForm | None]
 
 
-def no_form(request: list[bytes]) -> Form | None:
+def no_form(request: list[bytes]) -> OlderForm | None:
     """Return None: no effect has a form."""
     return None
 
@@ -58,7 +58,7 @@ class Translator:
 
     def __init__(self, keyspace: Keyspace) -> None:
         self.keyspace = keyspace
-        self.restored = 0
+        self.restored_count = 0
 
     def translate(self, items: list[Item], form_of: FormOf = no_form) -> list[Item]:
         """Return effects that Redis 7.0 understands, and that lead to the same data there and at Headrace.
@@ -68,14 +68,14 @@ class Translator:
         Args:
             form_of: returns the form that the command has added to its effect; None if it has none.
         """
-        turn = _Turn(self.keyspace, form_of)
+        turn = _TurnTranslation(self.keyspace, form_of)
         for database, words in items:
             turn.add(database, words)
-        self.restored += turn.finish()
+        self.restored_count += turn.finish()
         return turn.found
 
 
-class _Turn:
+class _TurnTranslation:
     """The translation of the effects of one turn."""
 
     def __init__(self, keyspace: Keyspace, form_of: FormOf) -> None:
@@ -92,9 +92,9 @@ class _Turn:
             if not self._stale:  # otherwise one transaction goes on to the end of the turn
                 self.found.append((database, words))
             return
-        if self._stale and self._concerns_stale_keys(database, words):
+        if self._stale and self._absorb_if_stale(database, words):
             return
-        replaced = self._replaced(words)
+        replaced = self._replacement_of(words)
         if replaced is None:
             self._begin_restoring(database)
             self._stale.update((key, None) for key in touched_keys(database, words))
@@ -104,7 +104,7 @@ class _Turn:
         self.found += [(database, one) for one in replaced]
         self.found += [(database, [b"EXEC"])] if atomic else []
 
-    def _replaced(self, words: list[bytes]) -> list[list[bytes]] | None:
+    def _replacement_of(self, words: list[bytes]) -> list[list[bytes]] | None:
         """Return what replaces the effect; None if Redis 7.0 has no form of it."""
         form = self.form_of(words)
         if form is None:
@@ -122,7 +122,7 @@ class _Turn:
         if not self._stale and not self._inside:
             self.found.append((database, [b"MULTI"]))
 
-    def _concerns_stale_keys(self, database: int, words: list[bytes]) -> bool:
+    def _absorb_if_stale(self, database: int, words: list[bytes]) -> bool:
         """Return whether its keys are restored anyway; if so, all keys of the effect become stale."""
         keys = touched_keys(database, words)
         if any(key in self._stale for key in keys):
@@ -140,13 +140,13 @@ class _Turn:
             return 0
         restored = 0
         for number, key in self._stale:
-            command = self._value_of(self.keyspace.databases[number], key)
+            command = self._restore_command(self.keyspace.databases[number], key)
             restored += command[0] == b"RESTORE"
             self.found.append((number, command))
         self.found.append((self.found[-1][0], [b"EXEC"]))
         return restored
 
-    def _value_of(self, database: Database, key: bytes) -> list[bytes]:
+    def _restore_command(self, database: Database, key: bytes) -> list[bytes]:
         value = database.values.get(key)
         if value is None:
             return [b"DEL", key]
@@ -211,7 +211,7 @@ def _without_newer_options(words: list[bytes]) -> list[list[bytes]] | None:
         return [words if kept == words else kept]
     if words[at].endswith(b"*"):
         return [rule_record(words)]  # a duplicate, which is only counted
-    iid = iid or iid_of(words, at + 1)
+    iid = iid or iid_from_content(words, at + 1)
     return [kept, rule_record([b"XIDMPRECORD", words[1], pid, iid, words[at]])]
 
 

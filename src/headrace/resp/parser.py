@@ -41,8 +41,8 @@ class RequestParser(ReadBuffer):
 
     bulk_max: Public[cython.longlong]  # the longest argument accepted
     unauthenticated: Public[cython.bint]  # the client must authenticate first: it may send little
-    words: list[bytes] | None  # arguments of the current request
-    count: cython.longlong  # how many arguments it has; 0 between requests
+    arguments: list[bytes] | None  # arguments of the current request
+    argument_count: cython.longlong  # how many arguments it has; 0 between requests
     received: cython.Py_ssize_t  # how many of them have arrived
     size: cython.longlong  # the length of the current argument, or NONE
     held: cython.Py_ssize_t  # bytes already copied to `words`
@@ -51,14 +51,14 @@ class RequestParser(ReadBuffer):
         super().__init__()
         self.bulk_max = limits.BULK_BYTES_MAX
         self.unauthenticated = False
-        self.words = None
-        self.count = 0
+        self.arguments = None
+        self.argument_count = 0
         self.received = 0
         self.size = NONE
         self.held = 0
 
     @cython.ccall
-    def pending(self) -> cython.Py_ssize_t:
+    def pending_bytes(self) -> cython.Py_ssize_t:
         """Return how many bytes are held for requests that next() has not returned yet."""
         return self.filled - self.at + self.held
 
@@ -71,7 +71,7 @@ class RequestParser(ReadBuffer):
         """
         words: list[bytes] | None
         while True:
-            if self.count > 0:
+            if self.argument_count > 0:
                 return self._array()
             if self.at >= self.filled:
                 self.reset()
@@ -90,15 +90,15 @@ class RequestParser(ReadBuffer):
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big mbulk count string")
         if end < 0:
             return False
-        count: cython.longlong = self.number(self.at + 1, end)
+        count: cython.longlong = self.parse_number(self.at + 1, end)
         if count > WORDS_MAX:
             raise ProtocolError("Protocol error: invalid multibulk length")
         if self.unauthenticated and count > UNAUTHENTICATED_ARGUMENTS_MAX:
             raise ProtocolError("Protocol error: unauthenticated multibulk length")
         self.at = end + 2
         if count > 0:
-            self.words = [b""] * min(count, ROOM_MAX)
-            self.count = count
+            self.arguments = [b""] * min(count, ROOM_MAX)
+            self.argument_count = count
             self.received = 0
             self.held = 0
         return True
@@ -106,7 +106,7 @@ class RequestParser(ReadBuffer):
     @cython.cfunc
     def _array(self) -> list[bytes] | None:
         """Continue the current array; None if it is incomplete."""
-        words: list[bytes] | None = self.words
+        words: list[bytes] | None = self.arguments
         assert words is not None
         p: cython.p_uchar = self.p
         begin: cython.Py_ssize_t = self.at
@@ -114,7 +114,7 @@ class RequestParser(ReadBuffer):
         filled: cython.Py_ssize_t = self.filled
         received: cython.Py_ssize_t = self.received
         size: cython.longlong = self.size
-        while received < self.count:
+        while received < self.argument_count:
             if size == NONE:
                 if filled - at > 3 and p[at] == BULK and 48 <= p[at + 1] <= 57 and p[at + 2] == CR:
                     size = p[at + 1] - 48  # one digit, as most arguments have
@@ -135,12 +135,12 @@ class RequestParser(ReadBuffer):
         self.at = at
         self.size = size
         self.received = received
-        if received < self.count:
+        if received < self.argument_count:
             self.held += at - begin
             return None
-        self.count = 0
+        self.argument_count = 0
         self.held = 0
-        self.words = None
+        self.arguments = None
         return words
 
     @cython.cfunc
@@ -153,7 +153,7 @@ class RequestParser(ReadBuffer):
             return NONE
         if p[at] != BULK:
             raise ProtocolError(f"Protocol error: expected '$', got '{chr(p[at])}'")
-        size: cython.longlong = self.number(at + 1, end)
+        size: cython.longlong = self.parse_number(at + 1, end)
         if size < 0 or size > self.bulk_max:
             raise ProtocolError("Protocol error: invalid bulk length")
         if self.unauthenticated and size > UNAUTHENTICATED_ARGUMENT_MAX:

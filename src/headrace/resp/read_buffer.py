@@ -78,7 +78,7 @@ class ReadBuffer:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    def parse_number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
         """Parse [at, end) as a number without blanks, plus or leading zeros; INVALID for anything else."""
         p: cython.p_uchar = self.p
         negative: cython.bint = at < end and p[at] == HYPHEN

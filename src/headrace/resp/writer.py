@@ -313,7 +313,7 @@ class ReplyWriter:
             self._close(MAP, mark, n)
 
     @cython.ccall
-    def pending(self) -> cython.Py_ssize_t:
+    def pending_bytes(self) -> cython.Py_ssize_t:
         """Return the number of unsent bytes."""
         return self.used - self.start
 

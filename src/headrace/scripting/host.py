@@ -23,7 +23,7 @@ class ScriptHost:
         """Run a command; write its reply, an error included, to `command_reply`. Return 0; raise nothing."""
         raise NotImplementedError
 
-    def check(self) -> tuple[bytes | None, float]:
+    def check_interrupt(self) -> tuple[bytes | None, float]:
         """Return the error that ends the script now, if any, and the seconds until the next check."""
         raise NotImplementedError
 

@@ -57,7 +57,7 @@ class ScriptFailed(Exception):
         self.is_counted = is_counted  # it is the error of a command that the script has called
 
 
-def short_form(reply: bytes) -> bytes | int | tuple[None, bytes]:
+def decode_if_simple(reply: bytes) -> bytes | int | tuple[None, bytes]:
     """Return the value of a string or integer, any other reply as (None, reply): Lua decodes it, slower."""
     kind = reply[0]
     if kind == DOLLAR and reply[1] != MINUS:
@@ -116,12 +116,12 @@ class Interpreter:
             protocol = int(words.pop())
             interpreter = me()
             host = interpreter.host
-            host.command_reply.sent(host.command_reply.pending())
+            host.command_reply.sent(host.command_reply.pending_bytes())
             host.call(words, protocol)
             reply = host.command_reply.take()
             if not interpreter._has_room(len(reply)):
                 return False, NOT_ENOUGH_MEMORY
-            return short_form(reply)
+            return decode_if_simple(reply)
 
         def find_plain(words: list[Any]) -> int | None:
             text, part, start = words
@@ -140,7 +140,7 @@ class Interpreter:
 
         return {
             b"call": call,
-            b"check": lambda words: me().host.check(),
+            b"check": lambda words: me().host.check_interrupt(),
             b"acl_check": lambda words: me().host.may_run(words),
             b"log": lambda words: me().host.log(int(words[0]), words[1]),
             b"set_repl": lambda words: me().host.set_replication(int(words[0])),

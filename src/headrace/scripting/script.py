@@ -28,10 +28,10 @@ class Script:
     declared: cython.bint  # it declares its flags
     flags: Public[cython.longlong]
     body: Public[bytes]  # what is compiled
-    known: Public[str | None]  # see commands/server/known_scripts.py
+    native_digest: Public[str | None]  # see commands/server/known_scripts.py
     write_lines: Public[list[int]]
     is_compiled: Public[cython.bint]
-    keeps: Public[cython.bint]  # loaded by SCRIPT LOAD: never dropped to save memory
+    never_evicted: Public[cython.bint]  # loaded by SCRIPT LOAD: never dropped to save memory
 
     def __init__(self, digest: bytes, text: bytes) -> None:
         """Raises CommandError if the first line is not valid."""
@@ -40,9 +40,9 @@ class Script:
         self.declared = text.startswith(b"#!")
         self.flags = 0
         self.body = text
-        self.known = None
+        self.native_digest = None
         self.write_lines = []
-        self.is_compiled = self.keeps = False
+        self.is_compiled = self.never_evicted = False
         if self.declared:
             self.flags, self.body = parse_script(text)
 

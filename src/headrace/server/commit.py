@@ -63,8 +63,10 @@ class Durability:
     sync_completed: Public[cython.bint]  # a background sync has ended
     sync_executor: Public[ThreadPoolExecutor | None]
     cold_files: ColdFiles  # to which a base may refer
-    encoded: EncodedEffects  # of this turn; only used while there are replicas
-    feed: Public[Callable[[list[Item]], None] | None]  # sends them to the replicas, before the log gets them
+    encoded_effects: EncodedEffects  # of this turn; only used while there are replicas
+    feed_replicas: Public[
+        Callable[[list[Item]], None] | None
+    ]  # sends them to the replicas, before the log gets them
     replicating: Public[cython.bint]  # effects are recorded also without a log
 
     def __init__(
@@ -91,8 +93,8 @@ class Durability:
         self.failed_in_turn = False
         self.sync_completed = False
         self.sync_executor = None
-        self.encoded = EncodedEffects()
-        self.feed = None
+        self.encoded_effects = EncodedEffects()
+        self.feed_replicas = None
         self.replicating = False
 
     @property
@@ -165,8 +167,8 @@ class Durability:
 
     def _attach(self, log: DurableLog) -> None:
         self.log = log
-        self.engine.record_effects(True)
-        self.engine.effects.offset = self.start_offset + log.written
+        self.engine.set_effect_recording(True)
+        self.engine.effects.log_offset = self.start_offset + log.written
         self.announced_offset = self.synced_offset()
 
     def close(self, comment: bytes = b"") -> None:
@@ -180,14 +182,14 @@ class Durability:
         log, self.log = self.log, None
         if log is not None:
             log.commit(self._take_effects(), self.engine.keyspace.now)
-            self.engine.record_effects(self.replicating)
+            self.engine.set_effect_recording(self.replicating)
             durable = log.close(True, b"" if self.first_base_pending else comment)
             if not durable and not self.first_base_pending:
                 text = "the log was closed without its last changes: %s"
                 logging.getLogger("headrace").error(text, log.failure)
             self.first_base_pending = False
             self.start_offset += log.written + 1
-            self.engine.effects.offset = self.start_offset
+            self.engine.effects.log_offset = self.start_offset
         if self.sync_executor is not None:
             self.sync_executor.shutdown()
             self.sync_executor = None
@@ -196,25 +198,25 @@ class Durability:
         """Record effects for replicas, or stop that; with a log they are recorded anyway."""
         self.replicating = on
         if self.log is None and self.engine.effects.recording != on:
-            self.engine.record_effects(on)
-            self.encoded.drop(self.engine.effects.items)
+            self.engine.set_effect_recording(on)
+            self.encoded_effects.drop(self.engine.effects.items)
 
     def _take_effects(self) -> list[Item]:
         """Return the recorded effects and forget them. Replicas get them first."""
         effects = self.engine.effects
         self._encode_for_replicas(effects.items)
         items = effects.items[:]
-        self.encoded.drop(effects.items)
+        self.encoded_effects.drop(effects.items)
         return items
 
     @cython.cfunc
     def _encode_for_replicas(self, items: list[Item]) -> cython.void:
         """Encode the effects once for the replicas and the log, and send them to the replicas."""
-        if self.feed is not None:
-            self.encoded.encode(items)
-            self.feed(items)
-        elif self.encoded.count:  # the last replica has left within this turn
-            self.encoded.encode(items)
+        if self.feed_replicas is not None:
+            self.encoded_effects.encode(items)
+            self.feed_replicas(items)
+        elif self.encoded_effects.count:  # the last replica has left within this turn
+            self.encoded_effects.encode(items)
 
     def disable(self, now: int) -> None:
         """Turn the log off (CONFIG SET appendonly no): nothing is promised, and no client waits for it."""
@@ -256,13 +258,13 @@ class Durability:
             safe, self.failed_in_turn = not self.failed_in_turn, False
             return safe
         if log is None:
-            self.encoded.drop(effects.items)
+            self.encoded_effects.drop(effects.items)
             self.start_offset += 1  # later writes are told from these, also without a log
-            effects.offset = self.start_offset
+            effects.log_offset = self.start_offset
             return True
-        encoded = self.encoded if self.encoded.count else None
+        encoded = self.encoded_effects if self.encoded_effects.count else None
         safe = log.commit(effects.items, self.engine.keyspace.now, encoded)
-        effects.offset = self.start_offset + log.written
+        effects.log_offset = self.start_offset + log.written
         if safe:
             self.failed_in_turn = False
             if self.first_base_pending or log.reported_failure:
@@ -315,7 +317,12 @@ class Durability:
     def on_rewrite_failed(self, reason: str) -> None:
         """Reject writes if clients wait for a first base that could not be written; it is tried again."""
         log = self.log
-        if log is not None and self.first_base_pending and self.holds_replies and self.loop.holds_any():
+        if (
+            log is not None
+            and self.first_base_pending
+            and self.holds_replies
+            and self.loop.has_held_replies()
+        ):
             self.first_base_pending = False
             log.failure = f"there is no log of the present data yet: {reason}"
             self._report(log)
@@ -350,7 +357,7 @@ class Durability:
             log.check_files(now, force=True)
         if items or log.failure:
             log.commit(items, now)
-            self.engine.effects.offset = self.start_offset + log.written
+            self.engine.effects.log_offset = self.start_offset + log.written
         if not log.flush() and not self.first_base_pending:
             self.failed_in_turn = self.failed_in_turn or not self.failure
             self.loop.commit_required = True

@@ -17,7 +17,7 @@ from headrace.server.config import user_file
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.config.rewrite import rewrite
-from headrace.server.config_changes import ConfigChanges
+from headrace.server.config_applier import ConfigApplier
 from headrace.server.disk.reloading import Reloading
 from headrace.server.disk.saving import SaveManager
 from headrace.server.loop.event_loop import EventLoop
@@ -38,7 +38,7 @@ class Services:
     saving: SaveManager
     reloading: Reloading
     replication: ServerReplication
-    config_changes: ConfigChanges
+    config_applier: ConfigApplier
     info: ProcessInfo
     control: RunControl
     shutdown: Shutdown
@@ -78,7 +78,7 @@ class ServerHost(ServerInterface):
 
     def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         """Change all of the directives or none, and apply the changes."""
-        self.services.config_changes.set(pairs)
+        self.services.config_applier.set(pairs)
         if any(name.lower() == b"requirepass" for name, _ in pairs):
             user_file.set_password(self.config, self.services.loop.engine.auth)
 
@@ -93,11 +93,11 @@ class ServerHost(ServerInterface):
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
         """Return the lines of aclfile."""
-        return user_file.read(user_file.path_of(self.config))
+        return user_file.read(user_file.aclfile_path(self.config))
 
     def write_users(self, lines: list[bytes]) -> None:
         """Replace aclfile."""
-        user_file.write(user_file.path_of(self.config), lines)
+        user_file.write(user_file.aclfile_path(self.config), lines)
 
     def rdb_compression(self) -> bool:
         """Return whether long strings are compressed."""
@@ -118,7 +118,7 @@ class ServerHost(ServerInterface):
         connection = session.transport
         if connection is None:
             return 0, 0
-        pending = connection.parser.pending()
+        pending = connection.parser.pending_bytes()
         return pending, max(connection.parser.cap - pending, 0)
 
     def serves_while_busy(self) -> bool:
@@ -171,11 +171,11 @@ class ServerHost(ServerInterface):
         """Run BGREWRITEAOF."""
         return self.services.saving.rewrite_log()
 
-    def log_synced(self) -> int:
+    def synced_log_offset(self) -> int:
         """Return up to which value of effects.offset the log is synced; -1 if there is no log."""
         return self.services.durability.synced_offset()
 
-    def flushed_all(self, now_ms: int) -> None:
+    def on_flushall(self, now_ms: int) -> None:
         """Discard a running snapshot after FLUSHALL; save the empty data if there are save rules."""
         self.services.saving.on_flushall(now_ms)
 

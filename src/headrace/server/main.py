@@ -29,7 +29,7 @@ from headrace.server.config.log_levels import NOTICE
 from headrace.server.config.rewrite import format_config
 from headrace.server.disk.startup import LoadInterrupted, as_usage_errors
 from headrace.server.observe import heap
-from headrace.server.observe.logs import json_line, reopen_log, start_log
+from headrace.server.observe.logs import json_line, reopen_message_log, start_message_log
 from headrace.server.observe.notify import notify
 from headrace.server.parts import create_parts
 from headrace.server.run_control import RunControl
@@ -119,11 +119,11 @@ class Server:
 
     def _open(self) -> None:
         parts, config = self.parts, self.parts.config
-        start_log(config)
+        start_message_log(config)
         check_directory(config.text("dir"))
         for warning in config.warnings:
             logging.getLogger("headrace").warning("%s", warning)
-        parts.config_changes.apply()
+        parts.config_applier.apply()
         users = parts.engine.auth.users
         user_file.load_initial_users(config, users)
         if not config.text("aclfile"):
@@ -155,13 +155,13 @@ class Server:
             parts.log_switch.open(appendonly, found.manifest, parts.clock.now_ms())
             parts.loop.commit = parts.durability.commit
             parts.cold.begin(parts.durability.log is not None)
-            parts.replication.begin(found.aux, found.ending)
-            parts.config_changes.apply()  # what CONFIG SET changed during the load
+            parts.replication.begin(found.aux, found.last_comment)
+            parts.config_applier.apply()  # what CONFIG SET changed during the load
 
     def run(self) -> None:
         """Run turns of the event loop until the server is stopped; then close everything."""
         parts, control = self.parts, self.parts.control
-        parts.cold.enter_event_loop()
+        parts.cold.set_event_loop_thread()
         gc.freeze()  # objects that exist now stay: the collector skips them
         thresholds = gc.get_threshold()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -171,7 +171,7 @@ class Server:
                     parts.loop.run()
                 if control.reopen_requested:
                     control.reopen_requested = False
-                    reopen_log()
+                    reopen_message_log()
                 if control.shutdown_requested:
                     parts.shutdown.run_requested()
         finally:
@@ -200,7 +200,7 @@ class Server:
     def _on_wake(self) -> None:
         self.parts.control.drain()
         self.parts.loop.run_timer_now()  # a thread may have ended a snapshot
-        self.parts.cold.take_results()
+        self.parts.cold.run_results()
         self.parts.metrics.accept_pending()
 
 

@@ -20,7 +20,7 @@ from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.config.engine_settings import apply_settings
-from headrace.server.config_changes import ConfigChanges
+from headrace.server.config_applier import ConfigApplier
 from headrace.server.disk.cold_tasks import ColdTasks
 from headrace.server.disk.log_switch import LogSwitch
 from headrace.server.disk.reloading import Reloading
@@ -59,7 +59,7 @@ class Parts:
     log_switch: LogSwitch
     replication: ServerReplication
     shutdown: Shutdown
-    config_changes: ConfigChanges
+    config_applier: ConfigApplier
     timers: Timers
 
 
@@ -96,7 +96,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
     shutdown = Shutdown(config, engine, durability, saving, replication, control)
     script_shutdown = ScriptShutdown(config, control, engine.scripts, durability, shutdown)
     info = ProcessInfo(config, engine, loop, listeners, startup, durability, saving, replication, cold)
-    config_changes = ConfigChanges(
+    config_changes = ConfigApplier(
         config, engine, loop, listeners, disk, status_files, cold, durability, saving, log_switch, replication
     )
     timers = Timers(config, engine, loop, durability, saving, replication, info)
@@ -106,7 +106,7 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
         saving=saving,
         reloading=reloading,
         replication=replication,
-        config_changes=config_changes,
+        config_applier=config_changes,
         info=info,
         control=control,
         shutdown=shutdown,
@@ -129,6 +129,6 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
         log_switch=log_switch,
         replication=replication,
         shutdown=shutdown,
-        config_changes=config_changes,
+        config_applier=config_changes,
         timers=timers,
     )

@@ -70,7 +70,7 @@ class ProcessInfo:
         """Sample the counters for the rates; return whether they have changed."""
         loop, engine = self.loop, self.engine
         counters = (engine.stats.commands, loop.received, loop.sent)
-        memory_limit.note_peak(engine)
+        memory_limit.update_memory_peak(engine)
         changed = not self.samples or self.samples[-1][1:] != counters
         self.samples.append((now, *counters))
         return changed
@@ -137,7 +137,7 @@ class ProcessInfo:
             self.saving,
             self.durability,
             self.startup,
-            self.saving.running or self.replication.snapshot_job(),
+            self.saving.running_job or self.replication.snapshot_job(),
             self.engine.keyspace.now,
         )
 

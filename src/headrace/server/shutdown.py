@@ -54,7 +54,7 @@ class Shutdown:
         self.control.shutdown_signals = 0
         LOG.log(NOTICE, "shutting down: %s", self.control.shutdown_reason)
         notify("STOPPING=1")
-        again = self.failed or self.replication.shutdown.is_waiting
+        again = self.failed or self.replication.delayed_shutdown.is_waiting
         with suppress(CommandError):  # logged
             if again or not self.replication.delay_shutdown(self._end, None):
                 self._end()

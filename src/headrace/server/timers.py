@@ -13,7 +13,7 @@ from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.disk.saving import SaveManager
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.observe.collector import OldestGeneration
+from headrace.server.observe.collector import FullGcTrigger
 from headrace.server.observe.heap import ClientPeak, release_free_memory
 from headrace.server.process_info import ProcessInfo
 from headrace.server.replication.server_replication import ServerReplication
@@ -46,14 +46,14 @@ class Timers:
         self.replication = replication
         self.info = info
         self.client_peak = ClientPeak()
-        self.oldest_generation = OldestGeneration()
+        self.full_gc_trigger = FullGcTrigger()
         loop.set_timer(self.run)
 
     def run(self, now: int) -> int:
         """Do what is due; return in how many milliseconds it must run again, -1 for never."""
         interval = 1000 // self.config.number("hz")
         self.loop.set_timer_idle_window(now, now + (interval if not self.replication.is_busy() else 10))
-        self.loop.clock_watch.follow()
+        self.loop.clock_watch.check_clock()
         moved = self.info.sample(now)
         seconds = self.config.number("timeout")
         if seconds:
@@ -70,7 +70,7 @@ class Timers:
         keyspace = self.engine.keyspace
         if keyspace.image is None:  # a snapshot takes memory that it gives back
             data_bytes = keyspace.memory.total
-            self.oldest_generation.check(self.info.rss_at_start + data_bytes, data_bytes)
+            self.full_gc_trigger.check(self.info.rss_at_start + data_bytes, data_bytes)
         self.durability.tick(now)
         self._check_log_files(now)
         self.saving.tick(now)
@@ -94,7 +94,7 @@ class Timers:
             if c.session.active_ms < since
             and c.session.waiting is None
             and not (c.session.subscription_count or c.session.monitoring or c.session.is_replica)
-            and not c.session.reply.pending()
+            and not c.session.reply.pending_bytes()
         ]
         for connection in idle:
             logging.getLogger("headrace").info("closing idle client %d", connection.session.id)

@@ -37,7 +37,7 @@ from headrace.archive.rows import (
 from headrace.columns.specs import ColumnSpec
 from headrace.errors import UsageError
 from headrace.spark.decode.misfits import report_misfits
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 from headrace.spark.options import Options
 from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
@@ -54,41 +54,47 @@ class ArchivePartition:
     files: tuple[FileRowGroups, ...]
     after: str
     upto: str
-    whole: bool
+    includes_all_rows: bool
 
 
 class ArchivePartitionReader:
     """Reads one partition."""
 
     def __init__(self, part: ArchivePartition, layout: ColumnLayout, options: Options) -> None:
-        self._part = part
+        self._partition = part
         self._layout = layout
         self._mode = options.mode
         self._schema = layout.arrow_schema
         self._misfits = [0] * len(layout.decoded_specs())
-        self._decoded = any(
+        self._needs_fields = any(
             spec.kind not in ("stream", "id", "timestamp", "sequence") for spec in layout.specs
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the entries, file by file, in the order of the files."""
-        for piece in self._part.files:
+        for piece in self._partition.files:
             with piece.file.open() as file:
                 yield from self._read_file(file, piece)
 
     def _read_file(self, file: pq.ParquetFile, piece: FileRowGroups) -> Iterator[pa.RecordBatch]:
         fields = has_fields_map(file.schema_arrow)
-        columns = columns_to_read(file.schema_arrow, self._layout.specs) if self._decoded else ["id"]
+        columns = columns_to_read(file.schema_arrow, self._layout.specs) if self._needs_fields else ["id"]
         groups = list(piece.groups)
         # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
-        max_rows = max(1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._part.stream), 1)))
+        max_rows = max(
+            1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._partition.stream), 1))
+        )
         for batch in file.iter_batches(max_rows, groups, columns, use_threads=False):  # a task has one core
             if batch.column("id").null_count:
                 raise pa.ArrowInvalid("an entry has no ID")
-            rows = batch if self._part.whole else filter_id_range(batch, self._part.after, self._part.upto)
+            rows = (
+                batch
+                if self._partition.includes_all_rows
+                else filter_id_range(batch, self._partition.after, self._partition.upto)
+            )
             if rows.num_rows == 0:
                 continue
-            if fields and self._decoded:
+            if fields and self._needs_fields:
                 yield from self._decode_fields(rows.column("id"), exact_fields(rows))
             elif EXACT_COLUMN in rows.schema.names:
                 yield from self._split_exact(rows, piece.file.path)
@@ -106,19 +112,19 @@ class ArchivePartitionReader:
             yield from self._decode_fields(exact.column("id"), exact_as_map(exact.column(EXACT_COLUMN)))
 
     def _cast(self, rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
-        return cast_rows(rows, self._layout.specs, self._schema, self._part.stream, path)
+        return cast_rows(rows, self._layout.specs, self._schema, self._partition.stream, path)
 
     def _report(self, piece: FileRowGroups) -> None:
         """Report how many values of each column did not fit."""
         counts, self._misfits = self._misfits, [0] * len(self._misfits)
         report_misfits(
-            self._part.stream, f"{piece.file.path} {piece.groups}", self._layout, counts, self._mode
+            self._partition.stream, f"{piece.file.path} {piece.groups}", self._layout, counts, self._mode
         )
 
     def _decode_fields(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
         scanner = ReplyPageTokenizer()
-        decoder = self._layout.decoder(scanner, self._part.stream, self._mode)
-        builder = BatchBuilder(self._layout, self._part.stream)
+        decoder = self._layout.decoder(scanner, self._partition.stream, self._mode)
+        builder = BatchBuilder(self._layout, self._partition.stream)
         reply = as_xrange_reply(ids, fields)
         scanner.begin_page(b"")
         scanner.feed(reply, len(reply))
@@ -130,7 +136,9 @@ class ArchivePartitionReader:
         self._misfits = [before + now for before, now in zip(self._misfits, decoder.misfits(), strict=True)]
         if decoder.dropped:
             log.warning(
-                "%d malformed entries of the archive of %s were left out", decoder.dropped, self._part.stream
+                "%d malformed entries of the archive of %s were left out",
+                decoder.dropped,
+                self._partition.stream,
             )
 
 
@@ -163,7 +171,7 @@ def as_xrange_reply(ids: pa.Array, fields: pa.MapArray) -> bytearray:
     head = pa.scalar(b"*2\r\n", pa.binary())
     star, line = pa.scalar(b"*", pa.binary()), pa.scalar(b"\r\n", pa.binary())
     entries = pc.binary_join_element_wise(
-        head, as_bulk_strings(ids), star, as_decimal(counts), line, texts, b""
+        head, as_bulk_strings(ids), star, as_decimal_text(counts), line, texts, b""
     )
     _, offsets, data = entries.buffers()
     end = memoryview(offsets).cast("B").cast("i")[len(entries)]
@@ -174,9 +182,11 @@ def as_bulk_strings(texts: pa.Array) -> pa.Array:
     """Encode each text as a bulk string."""
     texts = texts.cast(pa.binary())
     dollar, line = pa.scalar(b"$", pa.binary()), pa.scalar(b"\r\n", pa.binary())
-    return pc.binary_join_element_wise(dollar, as_decimal(pc.binary_length(texts)), line, texts, line, b"")
+    return pc.binary_join_element_wise(
+        dollar, as_decimal_text(pc.binary_length(texts)), line, texts, line, b""
+    )
 
 
-def as_decimal(numbers: pa.Array) -> pa.Array:
+def as_decimal_text(numbers: pa.Array) -> pa.Array:
     """Format numbers in decimal, as bytes."""
     return numbers.cast(pa.string()).cast(pa.binary())

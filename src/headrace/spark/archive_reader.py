@@ -105,7 +105,7 @@ class ArchiveReader(BatchReader):
         archived = {s: end for s, end in self._archive.highest_ids.items() if self._subscription.matches(s)}
         return sorted_offsets(advance_offsets(self._live_ends, archived))
 
-    def _partitions(self, start: Offsets, end: Offsets) -> Sequence[Any]:
+    def _plan_tasks(self, start: Offsets, end: Offsets) -> Sequence[Any]:
         through = {s: i for s, i in self._archive.archived_through.items() if s in end}
         lasts = {s: last for s, last in self._archive.highest_ids.items() if s in end}
         ranges = {s: (start.get(s, START), min(end[s], last, key=parse_id)) for s, last in lasts.items()}

@@ -39,14 +39,14 @@ class Option:
     help: str
     parse: Callable[[str], Any]
     aliases: tuple[str, ...] = ()
-    attribute_name: str = ""
+    attribute_override: str = ""
     ignored_because: str = ""
     sink_default: Any = None
 
     @property
     def attribute(self) -> str:
         """The name of its attribute of Options."""
-        return self.attribute_name or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
+        return self.attribute_override or "".join(f"_{c.lower()}" if c.isupper() else c for c in self.name)
 
     def default_value(self, scope: str) -> Any:
         """Return the value if the option is not given; None if there is none."""
@@ -362,7 +362,7 @@ OPTIONS = (
         '`startingOffsets` in the form of spark-redis: `{"offsets": {"orders": {"groupName": "g", "offset": '
         '"1548083485360-0"}}}`. The group is ignored.',
         option_values.parse_spark_redis_offsets,
-        attribute_name="starting_offsets",
+        attribute_override="starting_offsets",
     ),
     Option(
         "stream.read.block",

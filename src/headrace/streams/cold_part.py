@@ -52,7 +52,7 @@ class ColdPart:
         self.totals.parent = run.cache.totals
         if cold_run.is_sparse(node):
             run.cache.has_sparse = True
-        self.totals.add(1, run.inner_count(), node.live, run.weight)
+        self.totals.add(1, run.inner_count(), node.live, run.memory_bytes)
         self.memory.add(_bytes_of(run))
         file = run.cache.source.file_of(run.place)
         self.runs_of_files[file] = self.runs_of_files.get(file, 0) + 1
@@ -62,7 +62,7 @@ class ColdPart:
         """Subtract a cold node from the totals. It does not change the tree."""
         run: ColdRun = node.run
         live: cython.longlong = node.live
-        self.totals.add(-1, -run.inner_count(), -live, -run.weight)
+        self.totals.add(-1, -run.inner_count(), -live, -run.memory_bytes)
         self.memory.add(-_bytes_of(run))
         file = run.cache.source.file_of(run.place)
         self.runs_of_files[file] -= 1
@@ -111,10 +111,10 @@ class ColdPart:
         return total
 
     @cython.ccall
-    def note_deleted(self, walk: EntryWalk) -> cython.void:
+    def record_deleted_id(self, walk: EntryWalk) -> cython.void:
         """Record that the entry of walk, in an inner node, is deleted."""
         run: ColdRun = self.outer_of(walk.node).run
-        run.note_deleted(walk.ms, walk.seq)
+        run.record_deleted_id(walk.ms, walk.seq)
         self.memory.add(ID_BYTES)
 
     @cython.ccall
@@ -148,8 +148,8 @@ class ColdPart:
         image: the number of the image that has preserved the nodes; 0: there is none.
         """
         outer: Node = _outer_for(nodes, run)
-        outer.image = image
-        self.memory.add(-run.weight)
+        outer.image_number = image
+        self.memory.add(-run.memory_bytes)
         self._put(nodes, outer, counts)
         return outer
 
@@ -163,7 +163,7 @@ class ColdPart:
         """
         node: Node
         outer: Node = _outer_for(nodes, run)
-        outer.image = image
+        outer.image_number = image
         for node in cold_nodes:
             self.remove(node)
             self.memory.add(-memory_account.NODE_BYTES)
@@ -185,7 +185,7 @@ class ColdPart:
         self.memory.add(memory_account.NODE_BYTES)
 
     @cython.ccall
-    def restore(self, outer: Node, counts: LiveCounts, image: cython.uint) -> cython.void:
+    def replace_by_inner_nodes(self, outer: Node, counts: LiveCounts, image: cython.uint) -> cython.void:
         """Replace the last closed node, which is cold, by its inner nodes, read from the file.
 
         Raises DamagedColdRun before any change.
@@ -202,7 +202,7 @@ class ColdPart:
         for node in nodes:
             node.inner = False
             node.serial = 0
-            node.image = image
+            node.image_number = image
             self.tree.insert(node.key(), node)
             counts.add(node)
             self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
@@ -214,11 +214,11 @@ def _outer_for(nodes: list[Node], run: ColdRun) -> Node:
     node: Node
     live: cython.longlong = 0
     deleted: cython.longlong = 0
-    run.weight = 0
+    run.memory_bytes = 0
     for node in nodes:
         live += node.live
         deleted += node.deleted
-        run.weight += memory_account.NODE_BYTES + node.pack.cap
+        run.memory_bytes += memory_account.NODE_BYTES + node.pack.cap
     _describe(run, nodes)
     return cold_run.cold_node(nodes[0], run, live, deleted)
 
@@ -252,4 +252,4 @@ def _next_live(walk: EntryWalk) -> cython.bint:
 @cython.cfunc
 def _bytes_of(run: ColdRun) -> cython.Py_ssize_t:
     """Return the bytes of memory of a run without its node."""
-    return memory_account.RUN_BYTES + run.note_bytes()
+    return memory_account.RUN_BYTES + run.removal_bytes()

@@ -89,7 +89,7 @@ def require_pending(
 @cython.ccall
 def require_run(run: ColdRun, must_be_read: cython.bint) -> cython.void:
     """Require one run. Raises RunNeeded, and DamagedColdRun if it must be read and cannot."""
-    if run.nodes is None:
+    if run.cached_nodes is None:
         _wait_for([run])
         if must_be_read:
             run.inner_nodes()
@@ -108,7 +108,7 @@ def _wait_for(runs: list[ColdRun]) -> cython.void:
     run: ColdRun
     if runs:
         run = runs[0]
-        if run.cache.deferring != cold_run.NEVER:
+        if run.cache.defer_mode != cold_run.DEFER_NEVER:
             raise RunNeeded(runs)
 
 
@@ -140,15 +140,15 @@ def _missing_after(
             break
         run = node.run
         if left <= 0:
-            if is_sequential and run.nodes is None and run.cache.deferring != cold_run.NEVER:
+            if is_sequential and run.cached_nodes is None and run.cache.defer_mode != cold_run.DEFER_NEVER:
                 run.cache.source.read_ahead(run)
             break
         is_sequential = stream_id.before(ms, seq, node.ms, node.seq)
         if stream_id.before(ms, seq, run.last_ms, run.last_seq):
-            if run.nodes is None:
+            if run.cached_nodes is None:
                 if room == 0:
                     room = run.cache.limit // 2
-                room -= run.weight
+                room -= run.memory_bytes
                 found.append(run)
                 if room <= 0 or not stream_id.before(ms, seq, node.ms, node.seq):
                     break  # how much of this run is needed will be known when it is loaded
@@ -170,7 +170,9 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
     if node.run is None:
         return None
     run = node.run
-    return run if run.nodes is None and not stream_id.before(run.last_ms, run.last_seq, ms, seq) else None
+    return (
+        run if run.cached_nodes is None and not stream_id.before(run.last_ms, run.last_seq, ms, seq) else None
+    )
 
 
 @cython.cfunc
@@ -181,8 +183,8 @@ def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulo
     node: Node
     if stream_id.before(ms, seq, outer.ms, outer.seq):
         return outer.live
-    if run.nodes is not None:
-        for node in run.nodes:
+    if run.cached_nodes is not None:
+        for node in run.cached_nodes:
             if stream_id.before(ms, seq, node.ms, node.seq):
                 found += node.live
     return found

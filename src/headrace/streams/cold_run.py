@@ -60,9 +60,9 @@ EMPTY = cython.declare(
 
 
 # What RunCache.deferring may be: when a run that is not in the cache raises RunNeeded.
-NEVER = cython.declare(cython.int, 0)
-REQUIRED = cython.declare(cython.int, 1)  # if cold_reads.py requires it, before anything is changed
-ALWAYS = cython.declare(cython.int, 2)
+DEFER_NEVER = cython.declare(cython.int, 0)
+DEFER_REQUIRED = cython.declare(cython.int, 1)  # if cold_reads.py requires it, before anything is changed
+DEFER_ALWAYS = cython.declare(cython.int, 2)
 
 
 class RunNeeded(BaseException):
@@ -96,21 +96,21 @@ class RunSource:
 class ColdTotals:
     """Totals of the cold runs of a stream; its parent has those of all streams."""
 
-    runs: Public[cython.Py_ssize_t]
-    nodes: Public[cython.Py_ssize_t]  # inner nodes that are left
-    entries: Public[cython.longlong]  # live
-    weight: Public[cython.longlong]  # bytes of memory that the inner nodes would take
+    run_count: Public[cython.Py_ssize_t]
+    node_count: Public[cython.Py_ssize_t]  # inner nodes that are left
+    entry_count: Public[cython.longlong]  # live
+    memory_bytes: Public[cython.longlong]  # bytes of memory that the inner nodes would take
     parent: ColdTotals | None
 
     def __init__(self) -> None:
-        self.runs = self.nodes = 0
-        self.entries = self.weight = 0
+        self.run_count = self.node_count = 0
+        self.entry_count = self.memory_bytes = 0
         self.parent = None
 
     def __dealloc__(self) -> None:
         """Subtract what a freed stream had from the parent."""
         if self.parent is not None:
-            self.parent.add(-self.runs, -self.nodes, -self.entries, -self.weight)
+            self.parent.add(-self.run_count, -self.node_count, -self.entry_count, -self.memory_bytes)
 
     @cython.ccall
     def add(
@@ -121,10 +121,10 @@ class ColdTotals:
         weight: cython.longlong,
     ) -> cython.void:
         """Add numbers, which may be negative, here and to the parent."""
-        self.runs += runs
-        self.nodes += nodes
-        self.entries += entries
-        self.weight += weight
+        self.run_count += runs
+        self.node_count += nodes
+        self.entry_count += entries
+        self.memory_bytes += weight
         if self.parent is not None:
             self.parent.add(runs, nodes, entries, weight)
 
@@ -140,47 +140,49 @@ class ColdRun:
 
     place: Public[Any]  # for RunSource.load
     cache: RunCache
-    stored: Public[cython.uint]  # inner nodes in the file
-    skipped: Public[cython.uint]  # of these, dropped from the front
-    dropped: Public[bytes]
-    weight: Public[cython.longlong]  # bytes of memory that the inner nodes took
+    stored_count: Public[cython.uint]  # inner nodes in the file
+    skipped_count: Public[cython.uint]  # of these, dropped from the front
+    dropped_indexes: Public[bytes]
+    memory_bytes: Public[cython.longlong]  # bytes of memory that the inner nodes took
     first_ms: Public[cython.ulonglong]  # the first live entry when the run was stored
     first_seq: Public[cython.ulonglong]
     last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
     last_seq: Public[cython.ulonglong]
     _deleted: bytes
     _last_deleted: list[bytes] | None  # not in _deleted yet, so that a deletion does not copy it
-    nodes: list[Node] | None  # the inner nodes, except those skipped and dropped; None: not in the cache
+    cached_nodes: (
+        list[Node] | None
+    )  # the inner nodes, except those skipped and dropped; None: not in the cache
     __weakref__: object
 
     def __init__(self, place: Any, cache: RunCache, stored: cython.uint) -> None:
         self.place = place
         self.cache = cache
-        self.stored = stored
-        self.skipped = 0
-        self.dropped = b""
-        self.weight = 0
+        self.stored_count = stored
+        self.skipped_count = 0
+        self.dropped_indexes = b""
+        self.memory_bytes = 0
         self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
         self._deleted = b""
         self._last_deleted = None  # a list for each run would be a tenth of its memory
-        self.nodes = None
+        self.cached_nodes = None
 
     @cython.ccall
     def copy(self) -> ColdRun:
         """Return a run of the same stored nodes, with the same removals so far."""
-        other: ColdRun = ColdRun(self.place, self.cache, self.stored)
-        other.skipped = self.skipped
-        other.dropped = self.dropped
-        other.weight = self.weight
+        other: ColdRun = ColdRun(self.place, self.cache, self.stored_count)
+        other.skipped_count = self.skipped_count
+        other.dropped_indexes = self.dropped_indexes
+        other.memory_bytes = self.memory_bytes
         other.first_ms = self.first_ms
         other.first_seq = self.first_seq
         other.last_ms = self.last_ms
         other.last_seq = self.last_seq
-        other._deleted = self.deleted()
+        other._deleted = self.deleted_ids()
         return other
 
     @cython.ccall
-    def deleted(self) -> bytes:
+    def deleted_ids(self) -> bytes:
         """Return the IDs of deleted entries, 16 bytes each, in order of deletion."""
         if self._last_deleted is not None:
             self._deleted += b"".join(self._last_deleted)
@@ -203,19 +205,19 @@ class ColdRun:
     @cython.exceptval(-1, check=False)
     def inner_count(self) -> cython.Py_ssize_t:
         """Return the number of inner nodes that are left."""
-        return self.stored - self.skipped - len(self.dropped) // INDEX_BYTES
+        return self.stored_count - self.skipped_count - len(self.dropped_indexes) // INDEX_BYTES
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def note_bytes(self) -> cython.Py_ssize_t:
+    def removal_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of memory that the records of removed nodes and entries take."""
-        return ID_BYTES * self.deleted_count() + len(self.dropped)
+        return ID_BYTES * self.deleted_count() + len(self.dropped_indexes)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def is_unchanged(self) -> cython.bint:
         """Return whether nothing was removed since the run was stored."""
-        return self.skipped == 0 and self.note_bytes() == 0
+        return self.skipped_count == 0 and self.removal_bytes() == 0
 
     @cython.ccall
     def inner_nodes(self) -> list[Node]:
@@ -223,9 +225,9 @@ class ColdRun:
 
         Raises DamagedColdRun, and RunNeeded.
         """
-        nodes: list[Node] | None = self.nodes
+        nodes: list[Node] | None = self.cached_nodes
         if nodes is None:
-            if self.cache.deferring == ALWAYS:
+            if self.cache.defer_mode == DEFER_ALWAYS:
                 raise RunNeeded([self])
             nodes = self.read_nodes()
             self.cache.misses += 1
@@ -272,10 +274,10 @@ class ColdRun:
         Raises DamagedColdRun.
         """
         nodes: list[Node] = []
-        gone: set[int] = set(indexes_in(self.dropped))
+        gone: set[int] = set(indexes_in(self.dropped_indexes))
         at: cython.Py_ssize_t
         node: Node
-        for at in range(self.skipped, len(stored)):
+        for at in range(self.skipped_count, len(stored)):
             if at in gone:
                 continue
             try:
@@ -286,26 +288,26 @@ class ColdRun:
             node.serial = at
             nodes.append(node)
         if self.deleted_count() > 0:
-            _delete_entries(nodes, self.deleted())
+            _delete_entries(nodes, self.deleted_ids())
         return nodes
 
     @cython.ccall
-    def note_deleted(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    def record_deleted_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Record that the entry ms-seq, which was live, is deleted."""
         last: list[bytes] | None = self._last_deleted
         if last is None:
             last = self._last_deleted = []
         last.append(stream_id.key_of(ms, seq))
         if WAITING_SHARE * len(last) > self.deleted_count() + WAITING_SHARE * WAITING_MIN:
-            self.deleted()
+            self.deleted_ids()
 
     @cython.ccall
     def drop(self, inner: Node) -> cython.void:
         """Drop an inner node. If it has live entries that are not in `deleted`, it must be the first one."""
         nodes: list[Node] = self.inner_nodes()
         at: cython.Py_ssize_t = inner_index(nodes, inner.ms, inner.seq)
-        self.weight -= memory_account.NODE_BYTES + inner.pack.cap
-        self.dropped += nodes[at].serial.to_bytes(4, "little")
+        self.memory_bytes -= memory_account.NODE_BYTES + inner.pack.cap
+        self.dropped_indexes += nodes[at].serial.to_bytes(4, "little")
         nodes.pop(at)
         if at == 0 and nodes:
             self._skip_to(nodes[0])
@@ -316,14 +318,14 @@ class ColdRun:
         kept: list[bytes] = []
         at: cython.Py_ssize_t
         key: bytes = node.key()
-        deleted: bytes = self.deleted()
-        self.skipped = node.serial
+        deleted: bytes = self.deleted_ids()
+        self.skipped_count = node.serial
         for at in range(0, len(deleted), ID_BYTES):
             if deleted[at : at + ID_BYTES] >= key:
                 kept.append(deleted[at : at + ID_BYTES])
         self._deleted = b"".join(kept)
-        indexes: list[int] = [index for index in indexes_in(self.dropped) if index > node.serial]
-        self.dropped = b"".join([index.to_bytes(4, "little") for index in indexes])
+        indexes: list[int] = [index for index in indexes_in(self.dropped_indexes) if index > node.serial]
+        self.dropped_indexes = b"".join([index.to_bytes(4, "little") for index in indexes])
 
 
 @cython.final
@@ -340,8 +342,10 @@ class RunCache:
     memory: Public[MemoryAccount]  # what the nodes in the cache take
     totals: Public[ColdTotals]
     has_sparse: Public[cython.bint]  # a run became sparse since this was set to False
-    order: OrderedDict[Any, int]  # a weak reference to each run, and its bytes; the least recently used first
-    deferring: Public[cython.int]  # NEVER, REQUIRED or ALWAYS
+    bytes_by_run: OrderedDict[
+        Any, int
+    ]  # a weak reference to each run, and its bytes; the least recently used first
+    defer_mode: Public[cython.int]  # NEVER, REQUIRED or ALWAYS
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     __weakref__: object
@@ -352,8 +356,8 @@ class RunCache:
         self.memory = MemoryAccount()
         self.totals = ColdTotals()
         self.has_sparse = False
-        self.order = OrderedDict()
-        self.deferring = NEVER
+        self.bytes_by_run = OrderedDict()
+        self.defer_mode = DEFER_NEVER
         self.hits = self.misses = 0
 
     @cython.ccall
@@ -363,28 +367,28 @@ class RunCache:
         node: Node
         for node in nodes:
             size += memory_account.NODE_BYTES + node.pack.cap
-        run.nodes = nodes
-        self.order[weakref.ref(run, self._forget)] = size
+        run.cached_nodes = nodes
+        self.bytes_by_run[weakref.ref(run, self._forget)] = size
         self.memory.add(size)
-        while self.memory.total > self.limit and len(self.order) > 1:
+        while self.memory.total > self.limit and len(self.bytes_by_run) > 1:
             self._remove_oldest()
 
     @cython.ccall
     def touch(self, run: ColdRun) -> cython.void:
         """Mark a run in the cache as the most recently used, and count a hit."""
         self.hits += 1
-        self.order.move_to_end(weakref.ref(run))
+        self.bytes_by_run.move_to_end(weakref.ref(run))
 
     def _remove_oldest(self) -> None:
         run: ColdRun | None
-        reference, size = self.order.popitem(last=False)
+        reference, size = self.bytes_by_run.popitem(last=False)
         self.memory.add(-size)
         run = reference()
         if run is not None:
-            run.nodes = None
+            run.cached_nodes = None
 
     def _forget(self, reference: Any) -> None:
-        self.memory.add(-self.order.pop(reference, 0))
+        self.memory.add(-self.bytes_by_run.pop(reference, 0))
 
 
 def indexes_in(dropped: bytes) -> list[int]:
@@ -461,7 +465,7 @@ def last_inner(node: Node) -> Node:
 
 
 @cython.ccall
-def unfolded(node: Node) -> list[Node]:
+def inner_nodes_or_self(node: Node) -> list[Node]:
     """Return a new list: the inner nodes of a cold node, or only the node itself if it is in memory."""
     return [node] if node.run is None else list(run_of(node).inner_nodes())
 

@@ -90,7 +90,7 @@ def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
 @cython.exceptval(check=False)
 def _elements(walk: EntryWalk) -> cython.longlong:
     """Return the number of elements of the current entry of walk; see node.py."""
-    return walk.fields + 4 if walk.same else 2 * walk.fields + 5
+    return walk.field_count + 4 if walk.same else 2 * walk.field_count + 5
 
 
 @cython.cfunc

@@ -22,7 +22,7 @@ class Consumer:
     seen_ms: Public[cython.longlong]  # when a command last named it
     active_ms: Public[cython.longlong]  # when it last received an entry; -1: never
     pending_count: cython.Py_ssize_t  # how many entries it owns
-    owned: PendingIndex
+    owned_entries: PendingIndex
 
     def __init__(
         self, name: bytes, number: cython.Py_ssize_t, now_ms: cython.longlong, arena: PendingArena
@@ -32,17 +32,17 @@ class Consumer:
         self.seen_ms = now_ms
         self.active_ms = NEVER
         self.pending_count = 0
-        self.owned = PendingIndex(arena)
+        self.owned_entries = PendingIndex(arena)
 
     @cython.cfunc
     def copy(self, arena: PendingArena) -> Consumer:
         """Return a copy whose entries are in the given copy of the arena."""
-        return self._twin(self.owned.copy(arena))
+        return self._twin(self.owned_entries.copy(arena))
 
     @cython.cfunc
     def freeze(self, arena: PendingArena) -> Consumer:
         """Return a copy whose entries are in the given frozen copy of the arena. It shares memory."""
-        return self._twin(self.owned.freeze(arena))
+        return self._twin(self.owned_entries.freeze(arena))
 
     @cython.cfunc
     def _twin(self, owned: PendingIndex) -> Consumer:
@@ -52,5 +52,5 @@ class Consumer:
         other.seen_ms = self.seen_ms
         other.active_ms = self.active_ms
         other.pending_count = self.pending_count
-        other.owned = owned
+        other.owned_entries = owned
         return other

@@ -1,6 +1,6 @@
 """Collect what a command with KEEPREF, DELREF or ACKED removes: entries, and references of groups to them.
 
-It is collected only for replicas that do not know the policies: see commands/older_forms.py.
+It is collected only for replicas that do not know the policies: see commands/redis7_forms.py.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ class Deletions:
             max_deleted: the stream's max-deleted-entry-id before.
         """
         self.max_deleted = max_deleted
-        self.entries: list[bytes] = []  # IDs
-        self.references: dict[bytes, list[bytes]] = {}  # the IDs that a group had pending, by its name
+        self.entry_ids: list[bytes] = []  # IDs
+        self.pending_ids_by_group: dict[
+            bytes, list[bytes]
+        ] = {}  # the IDs that a group had pending, by its name
 
     def add_entry(self, ms: int, seq: int) -> None:
         """Record a deleted entry."""
-        self.entries.append(stream_id.text_of(ms, seq))
+        self.entry_ids.append(stream_id.text_of(ms, seq))
 
     def add_references(self, stream: Stream, ms: int, seq: int) -> None:
         """Record which groups have the entry pending. Call it before they lose it."""
-        for group in references.holders(stream, ms, seq):
-            self.references.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
+        for group in references.groups_with_pending(stream, ms, seq):
+            self.pending_ids_by_group.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
 
     def acknowledgements(self, key: bytes) -> list[list[bytes]]:
         """Return the XACK commands that remove the recorded references, one for each group."""
-        return [[b"XACK", key, name, *ids] for name, ids in sorted(self.references.items())]
+        return [[b"XACK", key, name, *ids] for name, ids in sorted(self.pending_ids_by_group.items())]
 
 
-def begin(stream: Stream) -> Deletions:
+def new_deletions(stream: Stream) -> Deletions:
     """Return an empty record for the deletions of one command from the stream."""
     return Deletions(stream.max_deleted_id().text())

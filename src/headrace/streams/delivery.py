@@ -88,14 +88,14 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
         group.entries_read = entries_read_at(stream, ms, seq)
     group.last_ms = ms
     group.last_seq = seq
-    if group.passed >= 0:
-        group.passed += 1
+    if group.passed_count >= 0:
+        group.passed_count += 1
     else:
         stream.start_counting(group)
 
 
 @cython.ccall
-def move(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
     """Set the position of the group to any ID, unlike advance(); the caller sets entries_read.
 
     The number of lost entries stays the same: entries between the positions were delivered, or are skipped or
@@ -104,19 +104,19 @@ def move(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglo
     if ms == group.last_ms and seq == group.last_seq:
         return
     before: cython.ulonglong = 0
-    if group.passed >= 0:
+    if group.passed_count >= 0:
         if stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
-            group.lost_unread = stream.lost_unread(group)
+            group.lost_unread = stream.lost_unread_count(group)
         before = stream.count_up_to(group.last_ms, group.last_seq)
     is_lower: cython.bint = stream_id.before(ms, seq, group.last_ms, group.last_seq)
     group.last_ms = ms
     group.last_seq = seq
     if is_lower and stream.references is not None:
         stream.references.note_lower_position(group)
-    if group.passed < 0 or stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+    if group.passed_count < 0 or stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
         stream.start_counting(group)
     else:
-        group.passed += mem.as_signed(mem.sub_u64(stream.count_up_to(ms, seq), before))
+        group.passed_count += mem.as_signed(mem.sub_u64(stream.count_up_to(ms, seq), before))
 
 
 @cython.ccall

@@ -57,7 +57,7 @@ class DueHeap:
     def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return when an owned entry is due, in Unix milliseconds; 0, at once, if its delivery time is 0."""
         delivered: cython.longlong = self.arena.delivery_time_of(slot)
-        return 0 if delivered == 0 else self.lease.end(delivered, self.arena.delivery_count_of(slot))
+        return 0 if delivered == 0 else self.lease.end_ms(delivered, self.arena.delivery_count_of(slot))
 
     @cython.ccall
     def release(self) -> cython.void:

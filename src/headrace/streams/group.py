@@ -43,7 +43,7 @@ class Group:
     pending: PendingEntries
     memory: MemoryAccount
     consumers_by_name: dict[bytes, Consumer]  # of a frozen copy: empty
-    passed: Public[cython.longlong]  # -1: not known before the next delivery
+    passed_count: Public[cython.longlong]  # -1: not known before the next delivery
     lost_unread: Public[cython.longlong]  # those that `passed` does not show any more
     lost_pending: Public[cython.longlong]  # removed from the pending entries, because they were deleted
     logged_unread: Public[cython.longlong]  # of the lost entries, those that the log has named
@@ -61,7 +61,7 @@ class Group:
         self.last_ms = ms
         self.last_seq = seq
         self.entries_read = entries_read
-        self.passed = -1
+        self.passed_count = -1
         self.lost_unread = self.lost_pending = 0
         self.logged_unread = self.logged_pending = 0
         self.logged_ms = -1
@@ -84,9 +84,9 @@ class Group:
         self.rules = rules
         self.lease = Lease(rules) if rules is not None and rules.lease_ms else None
         self.redeliveries = None
-        if self.pending.due is not None:
-            self.pending.due.release()
-            self.pending.due = None
+        if self.pending.due_heap is not None:
+            self.pending.due_heap.release()
+            self.pending.due_heap = None
         order: KeyOrder | None = self.pending.order
         if order is not None:
             if self.lease is not None and rules is not None and order.field == rules.ordered_by:
@@ -120,13 +120,13 @@ class Group:
         """Return when a pending entry is due, in Unix milliseconds; 0: at once; -1: never, without LEASE."""
         if self.lease is None:
             return -1
-        if self.waits(slot):
+        if self.is_waiting(slot):
             return 0
-        return self.lease.end(self.pending.delivery_time_of(slot), self.pending.delivery_count_of(slot))
+        return self.lease.end_ms(self.pending.delivery_time_of(slot), self.pending.delivery_count_of(slot))
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def waits(self, slot: cython.Py_ssize_t) -> cython.bint:
+    def is_waiting(self, slot: cython.Py_ssize_t) -> cython.bint:
         """Return whether a pending entry waits for delivery, so that no consumer works on it."""
         pending: PendingEntries = self.pending
         if pending.owner_of(slot) is None or pending.delivery_time_of(slot) == 0:
@@ -208,7 +208,7 @@ class Group:
     @cython.cfunc
     def _twin(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
-        other.passed = self.passed
+        other.passed_count = self.passed_count
         other.lost_unread = self.lost_unread
         other.lost_pending = self.lost_pending
         other.logged_unread = self.logged_unread

@@ -253,7 +253,7 @@ class IdempotencySweeper:
 
 
 @cython.ccall
-def iid_of(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
+def iid_from_content(words: list[bytes], start: cython.Py_ssize_t) -> bytes:
     """Compute the iid (16 bytes) of the pairs words[start:] = field, value, ...; their order does not matter.
 
     XXH3 (128 bits) hashes each pair alone: field, its length in eight bytes, value. Sums and exclusive

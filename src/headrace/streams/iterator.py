@@ -40,7 +40,7 @@ class StreamIterator:
     # the entry
     ms: cython.ulonglong
     seq: cython.ulonglong
-    fields: cython.Py_ssize_t
+    field_count: cython.Py_ssize_t
     # the piece: size bytes of p at `at`
     p: cython.p_const_uchar
     at: cython.Py_ssize_t
@@ -100,7 +100,7 @@ class StreamIterator:
                     return False
                 self.ms = walk.ms
                 self.seq = walk.seq
-                self.fields = walk.fields
+                self.field_count = walk.field_count
                 return True
             self._next_node(self.node)
         return False
@@ -131,7 +131,7 @@ class StreamIterator:
         return True
 
     @cython.ccall
-    def entry(self) -> list[bytes]:
+    def remaining_pieces(self) -> list[bytes]:
         """Return the pieces of the entry that were not read yet: fields and values in turn."""
         pieces: list[bytes] = []
         while self.next_piece():
@@ -173,7 +173,9 @@ class StreamIterator:
         """Move to the next node of the same cold run; return False if there is none."""
         nodes: list[Node] | None = self.run_nodes
         if nodes is None:  # node is the first one of the iteration
-            nodes = self.run_nodes = cold_run.run_of(self.stream.cold_part().outer_of(node)).inner_nodes()
+            nodes = self.run_nodes = cold_run.run_of(
+                self.stream.ensure_cold_part().outer_of(node)
+            ).inner_nodes()
             self.run_at = cold_run.inner_index(nodes, node.ms, node.seq)
         self.run_at += -1 if self.reverse else 1
         if 0 <= self.run_at < len(nodes):
@@ -194,7 +196,7 @@ class StreamIterator:
     @cython.cfunc
     def _tree_key(self, node: Node) -> bytes:
         """Return the key of node in the tree, or that of the node that has it."""
-        return self.stream.cold_part().outer_of(node).key() if node.inner else node.key()
+        return self.stream.ensure_cold_part().outer_of(node).key() if node.inner else node.key()
 
     @cython.cfunc
     def _enter_node(self, node: Node) -> cython.void:

@@ -57,7 +57,7 @@ class KeyOrder:
     shards: list[dict[bytes, KeyQueue]]  # the queues by value; a large dict would take long to grow
     by_slot: list[KeyQueue | None]  # None: free, or the value was not read yet
     delivered_counts: list[int]  # by consumer: the number of its delivered entries
-    waiting: Public[cython.longlong]  # the number of waiting entries
+    waiting_count: Public[cython.longlong]  # the number of waiting entries
     queues_by_holder: dict[int, dict[KeyQueue, bool]]  # those with waiting entries
     free_queues: deque[KeyQueue]
     checks: TimerQueue
@@ -66,11 +66,13 @@ class KeyOrder:
     skipped_ids: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
     skipped_until_ms: cython.longlong
     # Values to be read: of the entries from this ID on.
-    is_read: Public[cython.bint]
+    are_values_read: Public[cython.bint]
     unread_ms: Public[cython.ulonglong]
     unread_seq: Public[cython.ulonglong]
-    is_behind: Public[cython.bint]  # a read has left entries that it might have delivered
-    has_news: Public[cython.bint]  # a consumer may receive waiting entries that it could not receive before
+    last_read_was_incomplete: Public[cython.bint]  # a read has left entries that it might have delivered
+    has_newly_available: Public[
+        cython.bint
+    ]  # a consumer may receive waiting entries that it could not receive before
     # The value of the entry that is added next.
     next_value: bytes | None
     next_is_known: cython.bint
@@ -83,7 +85,7 @@ class KeyOrder:
         self.shards = [{} for _ in range(SHARDS)]
         self.by_slot = []
         self.delivered_counts = []
-        self.waiting = 0
+        self.waiting_count = 0
         self.queues_by_holder = {}
         self.free_queues = deque()
         self.checks = TimerQueue()
@@ -91,16 +93,16 @@ class KeyOrder:
         self.accounted_bytes = 0
         self.skipped_ids = []
         self.skipped_until_ms = 0
-        self.is_read = by_id.count == 0
+        self.are_values_read = by_id.count == 0
         self.unread_ms = self.unread_seq = 0
-        self.is_behind = self.has_news = False
+        self.last_read_was_incomplete = self.has_newly_available = False
         self.next_value = None
         self.next_is_known = False
 
     # Changes of pending entries.
 
     @cython.ccall
-    def announce(self, value: bytes | None) -> cython.void:
+    def set_next_value(self, value: bytes | None) -> cython.void:
         """Set the value of the entry that is added next; None: it does not have the field."""
         self.next_value = value
         self.next_is_known = True
@@ -113,8 +115,8 @@ class KeyOrder:
         if self.next_is_known:
             self.next_is_known = False
             self.put(slot, self.next_value)
-        elif self.is_read or (ms, seq) < (self.unread_ms, self.unread_seq):
-            self.is_read = False
+        elif self.are_values_read or (ms, seq) < (self.unread_ms, self.unread_seq):
+            self.are_values_read = False
             self.unread_ms = ms
             self.unread_seq = seq
 
@@ -137,14 +139,14 @@ class KeyOrder:
     def set_lease(self, lease: Lease) -> cython.void:
         """Replace the lease: another LEASE or BACKOFF was set.
 
-        All entries count as not read now. The caller must call check_again() for each.
+        All entries count as not read now. The caller must call reschedule_check() for each.
         """
         self.lease = lease
-        self.is_read = self.by_id.count == 0
+        self.are_values_read = self.by_id.count == 0
         self.unread_ms = self.unread_seq = 0
 
     @cython.ccall
-    def check_again(self, slot: cython.Py_ssize_t) -> cython.void:
+    def reschedule_check(self, slot: cython.Py_ssize_t) -> cython.void:
         """Schedule the check of an entry's queue by the present lease."""
         queue: KeyQueue | None = self.queue_at(slot)
         if queue is not None and not self._waits(slot):
@@ -210,31 +212,31 @@ class KeyOrder:
         """Add the entry to its queue, by its owner and time."""
         owner: cython.Py_ssize_t = self.arena.owner_of(slot)
         if self._waits(slot):
-            self.waiting += 1
+            self.waiting_count += 1
             self._add_waiting(queue, self.arena.ms_of(slot), self.arena.seq_of(slot))
             return
         while len(self.delivered_counts) <= owner:
             self.delivered_counts.append(0)
         self.delivered_counts[owner] += 1
         end: cython.longlong = self._end_of(slot)
-        queue.expires_ms = end if queue.one < 0 else min(queue.expires_ms, end)
+        queue.expires_ms = end if queue.delivered_slot < 0 else min(queue.expires_ms, end)
         queue.add_delivered(slot, owner)
         self._update_account(queue)
         if queue.timer < 0:
             self._plan(queue, self._due_of(queue))
-        if queue.waiting is not None:
+        if queue.waiting_ids is not None:
             self._offer(queue)
 
     @cython.cfunc
     def _leave(self, queue: KeyQueue, slot: cython.Py_ssize_t) -> cython.void:
         """Remove the entry from its queue. In `waiting` it is left, and will be skipped."""
         if self._waits(slot):
-            self.waiting -= 1
+            self.waiting_count -= 1
             return
         self.delivered_counts[self.arena.owner_of(slot)] -= 1
         queue.drop_delivered(slot, self.arena.owner_of(slot))
         self._update_account(queue)
-        if queue.waiting is not None and queue.holder != NO_HOLDER:
+        if queue.waiting_ids is not None and queue.holder != NO_HOLDER:
             self._offer(queue)
 
     @cython.cfunc
@@ -254,7 +256,7 @@ class KeyOrder:
     @cython.cfunc
     def _offer(self, queue: KeyQueue) -> cython.void:
         """Let the holder find the queue, or all consumers if there is none."""
-        self.has_news = True
+        self.has_newly_available = True
         if queue.holder == NO_HOLDER:
             self._set_free(queue)
         elif queue.holder != SEVERAL:
@@ -294,7 +296,7 @@ class KeyOrder:
     @cython.cfunc
     def _end_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return when the lease of a delivered entry ends."""
-        return self.lease.end(self.arena.delivery_time_of(slot), self.arena.delivery_count_of(slot))
+        return self.lease.end_ms(self.arena.delivery_time_of(slot), self.arena.delivery_count_of(slot))
 
     @cython.cfunc
     def _due_of(self, queue: KeyQueue) -> cython.longlong:
@@ -327,7 +329,7 @@ class KeyOrder:
     @cython.cfunc
     def _check_earlier(self, queue: KeyQueue) -> cython.void:
         """Plan the check earlier if a change permits that. In a long queue it stays, for lack of time."""
-        if queue.more is not None and len(queue.more) > RECHECKED_MAX:
+        if queue.other_delivered_slots is not None and len(queue.other_delivered_slots) > RECHECKED_MAX:
             return
         due: cython.longlong = self._due_of(queue)
         if 0 <= due < self._planned(queue):
@@ -360,7 +362,9 @@ class KeyOrder:
                     return True
                 queue = self.free_queues.popleft()
                 queue.is_free = False
-                if queue.one >= 0 and queue.timer < 0:  # its leases were renewed, or LEASE is longer now
+                if (
+                    queue.delivered_slot >= 0 and queue.timer < 0
+                ):  # its leases were renewed, or LEASE is longer now
                     self._plan(queue, self._due_of(queue))
                 continue
             queue = self.checks.first_due(now)
@@ -372,7 +376,7 @@ class KeyOrder:
             else:
                 self._cancel_check(queue)
                 self._set_free(queue)
-        self.is_behind = True
+        self.last_read_was_incomplete = True
         return True
 
     @cython.cfunc
@@ -406,7 +410,7 @@ class KeyOrder:
         return queue
 
     @cython.ccall
-    def take(self, queue: KeyQueue) -> list[Any]:
+    def take_delivered(self, queue: KeyQueue) -> list[Any]:
         """Take all delivered entries out of a queue from next_queue(); return their slots in order.
 
         The caller assigns them, in order, and calls give_back().
@@ -456,7 +460,7 @@ class KeyOrder:
         slot: cython.Py_ssize_t
         earliest: cython.longlong = NEVER
         end: cython.longlong
-        if queue.one < 0 or now < queue.expires_ms:
+        if queue.delivered_slot < 0 or now < queue.expires_ms:
             return False
         for slot in queue.delivered():
             end = self._end_of(slot)
@@ -469,29 +473,29 @@ class KeyOrder:
     def first_waiting(self, queue: KeyQueue) -> cython.Py_ssize_t:
         """Return the slot of the queue's first waiting entry; -1 if there is none."""
         slot: cython.Py_ssize_t
-        words = queue.waiting
+        words = queue.waiting_ids
         if words is None:
             return NONE
-        while queue.at < len(words):
-            slot = self.by_id.find(words[queue.at], words[queue.at + 1])
+        while queue.waiting_at < len(words):
+            slot = self.by_id.find(words[queue.waiting_at], words[queue.waiting_at + 1])
             if slot >= 0 and self.queue_at(slot) is queue and self._waits(slot):
-                if queue.at > CONSUMED_MAX and 2 * queue.at > len(words):
-                    del words[: queue.at]
-                    queue.at = 0
+                if queue.waiting_at > CONSUMED_MAX and 2 * queue.waiting_at > len(words):
+                    del words[: queue.waiting_at]
+                    queue.waiting_at = 0
                     self._update_account(queue)
                 return slot
-            queue.at += 2
-        queue.waiting = None
+            queue.waiting_at += 2
+        queue.waiting_ids = None
         self._update_account(queue)
         return NONE
 
     @cython.ccall
     def skip_first_waiting(self, queue: KeyQueue, until: cython.longlong) -> cython.void:
         """Skip the queue's first waiting entry until this time; by then it is usually removed."""
-        words = queue.waiting
+        words = queue.waiting_ids
         if words is not None:
-            self.skipped_ids.append((words[queue.at], words[queue.at + 1]))
-            queue.at += 2
+            self.skipped_ids.append((words[queue.waiting_at], words[queue.waiting_at + 1]))
+            queue.waiting_at += 2
             self.skipped_until_ms = until
 
     @cython.cfunc
@@ -518,7 +522,9 @@ class KeyOrder:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def may_follow(self, queue: KeyQueue, consumer: cython.Py_ssize_t, now: cython.longlong) -> cython.bint:
+    def may_receive_next(
+        self, queue: KeyQueue, consumer: cython.Py_ssize_t, now: cython.longlong
+    ) -> cython.bint:
         """Return whether the consumer may receive a new entry of this value, after all that are pending."""
         if queue.holder != consumer or self.first_waiting(queue) >= 0:
             return False
@@ -536,7 +542,7 @@ class KeyOrder:
         for slot in self.by_id.slots():
             queue = self.queue_at(slot)
             if queue is None:
-                assert not self.is_read
+                assert not self.are_values_read
                 continue
             assert queue.value is None or self.queue_of(queue.value) is queue
             if self._waits(slot):
@@ -548,7 +554,7 @@ class KeyOrder:
             assert queue.holder == owner or queue.holder == SEVERAL
             assert queue.expires_ms <= self._end_of(slot)
             assert self._planned(queue) >= 0 or queue.is_free
-        assert waiting == self.waiting
+        assert waiting == self.waiting_count
         self.checks.check()
         self._check_account()
         assert {owner: count for owner, count in enumerate(self.delivered_counts) if count} == counts

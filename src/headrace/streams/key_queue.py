@@ -32,11 +32,11 @@ class KeyQueue:
     holder: (
         cython.Py_ssize_t
     )  # the number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL
-    one: cython.Py_ssize_t  # the slot of a delivered entry; -1: there is none
-    more: set[int] | None  # the slots of the other delivered entries
+    delivered_slot: cython.Py_ssize_t  # the slot of a delivered entry; -1: there is none
+    other_delivered_slots: set[int] | None  # the slots of the other delivered entries
     owners: dict[int, int] | None  # None: there are not several
-    waiting: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
-    at: cython.Py_ssize_t  # in waiting
+    waiting_ids: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
+    waiting_at: cython.Py_ssize_t  # in waiting
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
     timer: cython.Py_ssize_t  # in KeyOrder.checks: when to look whether it is due; -1: not planned
     accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries
@@ -46,11 +46,11 @@ class KeyQueue:
         self.value = value
         self.count = 0
         self.holder = NO_HOLDER
-        self.one = NONE
-        self.more = None
+        self.delivered_slot = NONE
+        self.other_delivered_slots = None
         self.owners = None
-        self.waiting = None
-        self.at = 0
+        self.waiting_ids = None
+        self.waiting_at = 0
         self.timer = NONE
         self.accounted_bytes = 0
         self.expires_ms = NEVER
@@ -59,8 +59,8 @@ class KeyQueue:
     @cython.cfunc
     def add_delivered(self, slot: cython.Py_ssize_t, owner: cython.Py_ssize_t) -> cython.void:
         """Add a delivered entry of this owner."""
-        if self.one < 0:
-            self.one = slot
+        if self.delivered_slot < 0:
+            self.delivered_slot = slot
             self.holder = owner
             return
         if self.holder != owner and self.holder != SEVERAL:
@@ -68,14 +68,16 @@ class KeyQueue:
             self.holder = SEVERAL
         if self.owners is not None:
             self.owners[owner] = self.owners.get(owner, 0) + 1
-        if self.more is None:
-            self.more = set()
-        self.more.add(slot)
+        if self.other_delivered_slots is None:
+            self.other_delivered_slots = set()
+        self.other_delivered_slots.add(slot)
 
     @cython.cfunc
     def drop_delivered(self, slot: cython.Py_ssize_t, owner: cython.Py_ssize_t) -> cython.void:
         """Remove a delivered entry of this owner, if it is one."""
-        if self.one != slot and (self.more is None or slot not in self.more):
+        if self.delivered_slot != slot and (
+            self.other_delivered_slots is None or slot not in self.other_delivered_slots
+        ):
             return
         if self.owners is not None:
             self.owners[owner] -= 1
@@ -84,22 +86,22 @@ class KeyQueue:
             if len(self.owners) == 1:
                 self.holder = next(iter(self.owners))
                 self.owners = None
-        if self.more is not None:
-            if self.one == slot:
-                self.one = self.more.pop()
+        if self.other_delivered_slots is not None:
+            if self.delivered_slot == slot:
+                self.delivered_slot = self.other_delivered_slots.pop()
             else:
-                self.more.discard(slot)
-            if not self.more:
-                self.more = None
-        elif self.one == slot:
-            self.one = NONE
+                self.other_delivered_slots.discard(slot)
+            if not self.other_delivered_slots:
+                self.other_delivered_slots = None
+        elif self.delivered_slot == slot:
+            self.delivered_slot = NONE
             self.holder = NO_HOLDER
 
     @cython.cfunc
     def drop_all_delivered(self) -> cython.void:
         """Remove all delivered entries."""
-        self.one = NONE
-        self.more = None
+        self.delivered_slot = NONE
+        self.other_delivered_slots = None
         self.owners = None
         self.holder = NO_HOLDER
 
@@ -107,9 +109,9 @@ class KeyQueue:
     @cython.exceptval(check=False)
     def delivered_count(self) -> cython.Py_ssize_t:
         """Return the number of delivered entries."""
-        if self.one < 0:
+        if self.delivered_slot < 0:
             return 0
-        return 1 if self.more is None else 1 + len(self.more)
+        return 1 if self.other_delivered_slots is None else 1 + len(self.other_delivered_slots)
 
     @cython.cfunc
     def memory_bytes(self) -> cython.Py_ssize_t:
@@ -117,40 +119,40 @@ class KeyQueue:
         total: cython.Py_ssize_t = memory_account.KEY_QUEUE_BYTES
         if self.value is not None:
             total += memory_account.KEY_VALUE_BYTES + len(self.value)
-        if self.more is not None:
-            total += memory_account.KEY_DELIVERED_BYTES * len(self.more)
-        if self.waiting is not None:
-            total += memory_account.KEY_WAITING_BYTES + 8 * len(self.waiting)
+        if self.other_delivered_slots is not None:
+            total += memory_account.KEY_DELIVERED_BYTES * len(self.other_delivered_slots)
+        if self.waiting_ids is not None:
+            total += memory_account.KEY_WAITING_BYTES + 8 * len(self.waiting_ids)
         return total
 
     @cython.cfunc
     def delivered(self) -> list[Any]:
         """Return the slots of the delivered entries, unordered."""
-        found: list[int] = [] if self.one < 0 else [self.one]
-        if self.more is not None:
-            found.extend(self.more)
+        found: list[int] = [] if self.delivered_slot < 0 else [self.delivered_slot]
+        if self.other_delivered_slots is not None:
+            found.extend(self.other_delivered_slots)
         return found
 
     @cython.cfunc
     def add_waiting(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Add a waiting entry, usually after all others or before them."""
-        words = self.waiting
+        words = self.waiting_ids
         if words is None:
-            words = self.waiting = array("Q")
-            self.at = 0
+            words = self.waiting_ids = array("Q")
+            self.waiting_at = 0
         size: cython.Py_ssize_t = len(words)
-        if size == self.at or (words[size - 2], words[size - 1]) < (ms, seq):
+        if size == self.waiting_at or (words[size - 2], words[size - 1]) < (ms, seq):
             words.extend((ms, seq))
             return
-        if (ms, seq) < (words[self.at], words[self.at + 1]):
-            if self.at == 0:
+        if (ms, seq) < (words[self.waiting_at], words[self.waiting_at + 1]):
+            if self.waiting_at == 0:
                 words[0:0] = array("Q", bytes(8 * size))
-                self.at = size
-            self.at -= 2
-            words[self.at] = ms
-            words[self.at + 1] = seq
+                self.waiting_at = size
+            self.waiting_at -= 2
+            words[self.waiting_at] = ms
+            words[self.waiting_at + 1] = seq
             return
-        low: cython.Py_ssize_t = self.at // 2
+        low: cython.Py_ssize_t = self.waiting_at // 2
         high: cython.Py_ssize_t = size // 2
         while low < high:
             middle: cython.Py_ssize_t = (low + high) // 2

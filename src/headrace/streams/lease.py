@@ -22,7 +22,7 @@ class Lease:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def end(self, delivered: cython.longlong, deliveries: cython.longlong) -> cython.longlong:
+    def end_ms(self, delivered: cython.longlong, deliveries: cython.longlong) -> cython.longlong:
         """Return when the lease of an entry ends: from then on it is due.
 
         Args:

@@ -43,8 +43,8 @@ class LiveCounts:
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t  # capacity in cells, including the unused cell 0
-    serials: cython.Py_ssize_t  # the highest serial given
-    nodes: cython.Py_ssize_t  # in the tree; the other serials are unused
+    last_serial: cython.Py_ssize_t  # the highest serial given
+    node_count: cython.Py_ssize_t  # in the tree; the other serials are unused
     compaction: Compaction | None  # None: sparse nodes are not rewritten
     memory: MemoryAccount  # of the stream
     sparse_nodes: SparseNodes | None  # nodes queued for rewriting; None until the first
@@ -55,8 +55,8 @@ class LiveCounts:
         self.memory = memory
         self.sparse_nodes = None
         self.last_found = None
-        self.serials = 0
-        self.nodes = 0
+        self.last_serial = 0
+        self.node_count = 0
         self.buf = bytearray(0)
         self.p = self.buf
         self.cap = 0
@@ -71,7 +71,7 @@ class LiveCounts:
     @cython.ccall
     def remove_last(self, node: Node, nodes: Rax) -> cython.void:
         """Remove the last node of the tree, which becomes the tail again."""
-        self.serials = node.serial - 1
+        self.last_serial = node.serial - 1
         self._forget(node, nodes)
 
     @cython.ccall
@@ -139,7 +139,7 @@ class LiveCounts:
             if node is tail:
                 assert node.serial == 0, "the tail has a serial"
                 break
-            assert serial < node.serial <= self.serials, f"serial {node.serial} after {serial}"
+            assert serial < node.serial <= self.last_serial, f"serial {node.serial} after {serial}"
             assert self.count_before(node) == total, (
                 f"{self.count_before(node)} before {node.serial}, not {total}"
             )
@@ -147,13 +147,13 @@ class LiveCounts:
             total += mem.as_unsigned(node.live)
             counted += 1
             more = cursor.next()
-        assert counted == self.nodes, f"{counted} closed nodes, {self.nodes} counted"
-        assert self.serials <= 2 * self.nodes + UNUSED_MIN
+        assert counted == self.node_count, f"{counted} closed nodes, {self.node_count} counted"
+        assert self.last_serial <= 2 * self.node_count + UNUSED_MIN
 
     @cython.cfunc
     def _append(self, node: Node) -> cython.void:
         """Give node the next serial and cell."""
-        at: cython.Py_ssize_t = self.serials + 1
+        at: cython.Py_ssize_t = self.last_serial + 1
         below: cython.Py_ssize_t = at & (at - 1)
         child: cython.Py_ssize_t = at - 1
         total: cython.ulonglong = node.live
@@ -163,8 +163,8 @@ class LiveCounts:
             total += mem.u64le(self.p, CELL * child)
             child &= child - 1
         mem.put_u64le(self.p, CELL * at, total)
-        self.serials = at
-        self.nodes += 1
+        self.last_serial = at
+        self.node_count += 1
         node.serial = at
 
     @cython.cfunc
@@ -172,16 +172,16 @@ class LiveCounts:
         """Remove the serial of node; renumber if too many are unused."""
         if node.awaits_rewrite and self.sparse_nodes is not None:
             self.sparse_nodes.discard(node)
-        self.nodes -= 1
+        self.node_count -= 1
         node.serial = 0
-        if self.serials > 2 * self.nodes + UNUSED_MIN:
+        if self.last_serial > 2 * self.node_count + UNUSED_MIN:
             self._renumber(nodes)
 
     @cython.cfunc
     def _subtract(self, node: Node, n: cython.longlong) -> cython.void:
         """Subtract n from every cell that sums node."""
         at: cython.Py_ssize_t = node.serial
-        while at <= self.serials:
+        while at <= self.last_serial:
             mem.put_u64le(self.p, CELL * at, mem.sub_u64(mem.u64le(self.p, CELL * at), mem.as_unsigned(n)))
             at += at & -at
 
@@ -197,13 +197,13 @@ class LiveCounts:
     @cython.cfunc
     def _renumber(self, nodes: Rax) -> cython.void:
         """Renumber the closed nodes from 1 on, and free the memory of unused serials."""
-        left: cython.Py_ssize_t = self.nodes
-        self.serials = 0
-        self.nodes = 0
+        left: cython.Py_ssize_t = self.node_count
+        self.last_serial = 0
+        self.node_count = 0
         self._make_room(max(left + left // 2, CELLS_MIN))
         cursor: RaxCursor = RaxCursor(nodes)
         more: cython.bint = cursor.seek("^")
-        while more and self.nodes < left:
+        while more and self.node_count < left:
             self._append(node_module.node_of_cursor(cursor))
             more = cursor.next()
 
@@ -212,8 +212,8 @@ class LiveCounts:
         """Resize to cap cells; keep those of given serials."""
         buf: bytearray = bytearray(CELL * cap)
         p: cython.p_uchar = buf
-        if self.serials > 0:
-            mem.copy(p, 0, self.p, 0, CELL * (self.serials + 1))
+        if self.last_serial > 0:
+            mem.copy(p, 0, self.p, 0, CELL * (self.last_serial + 1))
         self.buf = buf
         self.p = self.buf
         self.cap = cap

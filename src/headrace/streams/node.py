@@ -51,7 +51,7 @@ class Node:
     seq: cython.ulonglong
     live: cython.uint
     deleted: cython.uint
-    fields: cython.uint
+    field_count: cython.uint
     fields_at: cython.uint  # the offset of field-1
     entries_at: cython.uint  # the offset of the first entry
     serial: cython.uint  # the number among the closed nodes, see live_counts.py; 0: the tail
@@ -60,14 +60,14 @@ class Node:
     awaits_rewrite: cython.bint  # it is queued for rewriting
     inner: cython.bint  # it is not in the tree: a node of a cold run; its serial is its index in the file
     run: Any  # the ColdRun that this node stands for, see cold_run.py; None: its listpack has its entries
-    image: cython.uint  # the last image that needs nothing from it any more, see stream_image.py
+    image_number: cython.uint  # the last image that needs nothing from it any more, see stream_image.py
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
         """Wrap a listpack that begins with a master entry."""
         self.pack = pack
         self.ms = ms
         self.seq = seq
-        self.serial = self.reclaimed = self.reclaimed_bytes = self.image = 0
+        self.serial = self.reclaimed = self.reclaimed_bytes = self.image_number = 0
         self.awaits_rewrite = self.inner = False
         self.run = None
         p: cython.p_uchar = pack.p
@@ -76,11 +76,11 @@ class Node:
         at = listpack_walk.next_at(p, at)
         self.deleted = listpack_walk.integer(p, at)
         at = listpack_walk.next_at(p, at)
-        self.fields = listpack_walk.integer(p, at)
+        self.field_count = listpack_walk.integer(p, at)
         at = listpack_walk.next_at(p, at)
         self.fields_at = at
         _: cython.longlong
-        for _ in range(self.fields):
+        for _ in range(self.field_count):
             at = listpack_walk.next_at(p, at)
         self.entries_at = listpack_walk.next_at(p, at)
 
@@ -209,7 +209,7 @@ class Node:
         """Assert every invariant."""
         self.pack.check()
         again: Node = Node.from_bytes(self.key(), self.pack.to_bytes())
-        assert (again.live, again.deleted, again.fields) == (self.live, self.deleted, self.fields)
+        assert (again.live, again.deleted, again.field_count) == (self.live, self.deleted, self.field_count)
         assert (again.fields_at, again.entries_at) == (self.fields_at, self.entries_at)
 
     @cython.cfunc
@@ -217,7 +217,7 @@ class Node:
     def _has_fields_of(self, words: list[bytes], start: cython.Py_ssize_t) -> cython.bint:
         """Return whether the pairs words[start:] have the fields of the master entry, in its order."""
         end: cython.Py_ssize_t = len(words)
-        if (end - start) // 2 != self.fields:
+        if (end - start) // 2 != self.field_count:
             return False
         p: cython.p_uchar = self.pack.p
         field_at: cython.Py_ssize_t = self.fields_at
@@ -242,7 +242,7 @@ def checked_node(ms: cython.ulonglong, seq: cython.ulonglong, data: bytearray, c
 
 
 @cython.ccall
-def open_node(
+def create_node(
     ms: cython.ulonglong,
     seq: cython.ulonglong,
     words: list[bytes],
@@ -279,7 +279,7 @@ def node_of_cursor(cursor: RaxCursor) -> Node:
 
 
 @cython.ccall
-def raw_bytes(words: list[bytes], start: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def total_length(words: list[bytes], start: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the sum of the lengths of words[start:]."""
     total: cython.Py_ssize_t = 0
     word: bytes

@@ -32,7 +32,7 @@ class EntryWalk:
     at: cython.Py_ssize_t  # the offset of its flags
     ms: cython.ulonglong
     seq: cython.ulonglong
-    fields: cython.longlong
+    field_count: cython.longlong
     deleted: cython.bint
     same: cython.bint
     # the position in its pieces
@@ -165,7 +165,7 @@ class EntryWalk:
         """Return the offset after the entry at `at`."""
         p: cython.p_const_uchar = self.p
         flags: cython.longlong = listpack_walk.integer(p, at)
-        left: cython.longlong = self.node.fields + 1
+        left: cython.longlong = self.node.field_count + 1
         at = _element_end(p, _element_end(p, _element_end(p, at)))
         if flags & SAME_FIELDS == 0:
             left = 2 * listpack_walk.integer(p, at) + 2
@@ -188,12 +188,12 @@ class EntryWalk:
         self.seq = mem.add_u64(node.seq, mem.as_unsigned(self._take_integer()))
         self.named = False
         if self.same:
-            self.fields = node.fields
+            self.field_count = node.field_count
             self.field_at = node.fields_at
-            self.left = node.fields + 1
+            self.left = node.field_count + 1
         else:
-            self.fields = self._take_integer()
-            self.left = 2 * self.fields + 1
+            self.field_count = self._take_integer()
+            self.left = 2 * self.field_count + 1
 
     @cython.cfunc
     @cython.inline

@@ -49,7 +49,7 @@ class PendingEntries:
     """
 
     count: cython.Py_ssize_t
-    unowned: cython.Py_ssize_t  # how many of them are unowned
+    unowned_count: cython.Py_ssize_t  # how many of them are unowned
     arena: PendingArena
     memory: MemoryAccount  # of entries and consumers
     by_id: PendingIndex
@@ -59,20 +59,20 @@ class PendingEntries:
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
     order: Public[KeyOrder | None]  # receives each change; None: the group has none
-    due: Public[DueHeap | None]  # likewise
+    due_heap: Public[DueHeap | None]  # likewise
     references: Public[ReferenceTree | None]  # has a key for each entry; None: the group has no number
-    number: Public[cython.Py_ssize_t]  # of the group in `references`
+    group_number: Public[cython.Py_ssize_t]  # of the group in `references`
     frozen: PendingEntries | None  # the last frozen copy of these entries
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
     deleted_through: cython.Py_ssize_t  # see oldest_existing(); -1: none
 
     def __init__(self) -> None:
-        self.count = self.unowned = 0
+        self.count = self.unowned_count = 0
         self.order = None
-        self.due = None
+        self.due_heap = None
         self.references = None
         self.frozen = None
-        self.number = NONE
+        self.group_number = NONE
         self.arena = PendingArena()
         self.memory = self.arena.memory
         self.by_id = PendingIndex(self.arena)
@@ -101,17 +101,17 @@ class PendingEntries:
         dropped: cython.Py_ssize_t = consumer.pending_count
         if self.frozen is not None:
             self.preserve(consumer)
-        for slot in consumer.owned.slots():
+        for slot in consumer.owned_entries.slots():
             if self.order is not None:
                 self.order.before_removal(slot)
-            if self.due is not None:
-                self.due.remove(slot)
+            if self.due_heap is not None:
+                self.due_heap.remove(slot)
             self._unlink(slot, True)
             if self.references is not None:
-                self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
+                self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.group_number)
             self.by_id.remove(slot)
             self.arena.release(slot)
-        consumer.owned = PendingIndex(self.arena)
+        consumer.owned_entries = PendingIndex(self.arena)
         consumer.pending_count = 0
         self.count -= dropped
         self.owners[consumer.number] = None
@@ -159,40 +159,40 @@ class PendingEntries:
             raise
         self.count += 1
         if self.references is not None:
-            self.references.add(ms, seq, self.number)
+            self.references.add(ms, seq, self.group_number)
         if owner is not None:
             if self.frozen is not None:
                 self.preserve(owner)
-            owner.owned.insert(slot, ms, seq)
+            owner.owned_entries.insert(slot, ms, seq)
             owner.pending_count += 1
         self._link_in_order(slot, owner is not None, time_ms)
         if self.order is not None:
             self.order.on_added(slot)
-        if self.due is not None:
-            self.due.update(slot)
+        if self.due_heap is not None:
+            self.due_heap.update(slot)
         return slot
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove the entry; its slot may be reused."""
         if self.references is not None:
-            self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.number)
-        self.remove_unindexed(slot)
+            self.references.remove(self.arena.ms_of(slot), self.arena.seq_of(slot), self.group_number)
+        self.remove_without_reference(slot)
 
     @cython.ccall
-    def remove_unindexed(self, slot: cython.Py_ssize_t) -> cython.void:
+    def remove_without_reference(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove an entry whose key in `references` was removed before."""
         owner: Consumer | None = self.owner_of(slot)
         if self.order is not None:
             self.order.before_removal(slot)
-        if self.due is not None:
-            self.due.remove(slot)
+        if self.due_heap is not None:
+            self.due_heap.remove(slot)
         self._unlink(slot, owner is not None)
         self.by_id.remove(slot)
         if owner is not None:
             if self.frozen is not None:
                 self.preserve(owner)
-            owner.owned.remove(slot)
+            owner.owned_entries.remove(slot)
             owner.pending_count -= 1
         self.arena.release(slot)
         self.count -= 1
@@ -220,19 +220,19 @@ class PendingEntries:
             if was is not None:
                 if self.frozen is not None:
                     self.preserve(was)
-                was.owned.remove(slot)
+                was.owned_entries.remove(slot)
                 was.pending_count -= 1
             if owner is not None:
                 if self.frozen is not None:
                     self.preserve(owner)
-                owner.owned.insert(slot, self.arena.ms_of(slot), self.arena.seq_of(slot))
+                owner.owned_entries.insert(slot, self.arena.ms_of(slot), self.arena.seq_of(slot))
                 owner.pending_count += 1
         self.arena.set_delivery(slot, number, time_ms, deliveries)
         self._link_in_order(slot, owner is not None, time_ms)
         if self.order is not None:
             self.order.after_change(slot)
-        if self.due is not None:
-            self.due.update(slot)
+        if self.due_heap is not None:
+            self.due_heap.update(slot)
 
     @cython.ccall
     def touch(
@@ -281,7 +281,7 @@ class PendingEntries:
         return self.by_id.find(ms, seq)
 
     @cython.ccall
-    def from_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+    def first_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot of the first entry that is not before ms-seq; -1 if there is none."""
         return self.by_id.seek(ms, seq)
 
@@ -300,7 +300,7 @@ class PendingEntries:
         self, consumer: Consumer, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.Py_ssize_t:
         """Return the slot of the consumer's first entry that is not before ms-seq; -1 if there is none."""
-        return consumer.owned.seek(ms, seq)
+        return consumer.owned_entries.seek(ms, seq)
 
     @cython.ccall
     def next_of_consumer(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -308,7 +308,7 @@ class PendingEntries:
 
         Raises KeyError if the given slot is not one of its entries.
         """
-        return consumer.owned.after(slot)
+        return consumer.owned_entries.after(slot)
 
     # ---- in delivery order
 
@@ -377,7 +377,7 @@ class PendingEntries:
         In a frozen copy, the consumer is copied first, so that it does not change any more.
         """
         consumer: Consumer | None = self.owners[number]
-        if consumer is not None and consumer.owned.arena is not self.arena:
+        if consumer is not None and consumer.owned_entries.arena is not self.arena:
             consumer = self.owners[number] = consumer.freeze(self.arena)
         return consumer
 
@@ -389,7 +389,7 @@ class PendingEntries:
         self.by_id = PendingIndex(self.arena)
         self.free_numbers = None
         self.head = self.last_unowned = self.tail = self.insertion_hint = NONE
-        self.count = self.unowned = 0
+        self.count = self.unowned_count = 0
 
     # ---- all entries
 
@@ -413,7 +413,7 @@ class PendingEntries:
         other.arena = arena
         other.memory = arena.memory
         other.count = self.count
-        other.unowned = self.unowned
+        other.unowned_count = self.unowned_count
         other.head = self.head
         other.last_unowned = self.last_unowned
         other.tail = self.tail
@@ -434,7 +434,7 @@ class PendingEntries:
             total += footprint.object_bytes(self.free_numbers)
         for consumer in self.owners:
             if consumer is not None:
-                total += each + footprint.object_bytes(consumer.name) + consumer.owned.memory_bytes()
+                total += each + footprint.object_bytes(consumer.name) + consumer.owned_entries.memory_bytes()
         return total
 
     @cython.ccall
@@ -448,9 +448,9 @@ class PendingEntries:
         self.by_id.check()
         if self.order is not None:
             self.order.check()
-        if self.due is not None:
-            self.due.check()
-            assert self.due.timers.count == self.count - self.unowned
+        if self.due_heap is not None:
+            self.due_heap.check()
+            assert self.due_heap.timers.count == self.count - self.unowned_count
         assert self.count == self.by_id.count == self.arena.live
         assert self.owners[0] is None
         unused: list[int] = [i for i, c in enumerate(self.owners) if i > 0 and c is None]
@@ -460,13 +460,13 @@ class PendingEntries:
             if consumer is None:
                 continue
             assert consumer.number == number
-            assert consumer.pending_count == consumer.owned.count
-            consumer.owned.check()
-            for slot in consumer.owned.slots():
+            assert consumer.pending_count == consumer.owned_entries.count
+            consumer.owned_entries.check()
+            for slot in consumer.owned_entries.slots():
                 assert self.owner_of(slot) is consumer, f"slot {slot} is not {consumer.name!r}'s"
                 assert self.find(self.ms_of(slot), self.seq_of(slot)) == slot
             owned += consumer.pending_count
-        assert owned + self.unowned == self.count
+        assert owned + self.unowned_count == self.count
         self._check_order()
 
     # ---- inside
@@ -484,7 +484,7 @@ class PendingEntries:
         before: cython.Py_ssize_t = self.tail if owned else self.last_unowned
         if not owned:
             self.last_unowned = slot
-            self.unowned += 1
+            self.unowned_count += 1
         elif before != self.last_unowned and arena.delivery_time_of(before) > time_ms:
             before = self._last_delivered_by(time_ms)
             self.insertion_hint = slot
@@ -534,7 +534,7 @@ class PendingEntries:
         before: cython.Py_ssize_t = self.arena.previous_of(slot)
         follower: cython.Py_ssize_t = self.arena.next_of(slot)
         if not owned:
-            self.unowned -= 1
+            self.unowned_count -= 1
             if slot == self.last_unowned:
                 self.last_unowned = before
         elif slot == self.insertion_hint:
@@ -557,17 +557,17 @@ class PendingEntries:
             n += 1
             assert n <= self.count, "the delivery order has a cycle"
             assert self.arena.previous_of(slot) == before
-            assert (self.owner_of(slot) is None) == (n <= self.unowned), "owned before unowned"
-            assert n != self.unowned or slot == self.last_unowned
-            if n <= self.unowned:
+            assert (self.owner_of(slot) is None) == (n <= self.unowned_count), "owned before unowned"
+            assert n != self.unowned_count or slot == self.last_unowned
+            if n <= self.unowned_count:
                 assert self.delivery_time_of(slot) == 0
-            elif n > self.unowned + 1:
+            elif n > self.unowned_count + 1:
                 assert self.delivery_time_of(before) <= self.delivery_time_of(slot), "out of order by time"
             before = slot
             slot = self.arena.next_of(slot)
         assert n == self.count
         assert before == self.tail
-        assert self.unowned > 0 or self.last_unowned == NONE
+        assert self.unowned_count > 0 or self.last_unowned == NONE
         assert self.insertion_hint == NONE or self.owner_of(self.insertion_hint) is not None
         assert self.deleted_through == NONE or self.find(
             self.ms_of(self.deleted_through), self.seq_of(self.deleted_through)

@@ -63,7 +63,7 @@ class ArenaChunk:
     cap: cython.Py_ssize_t  # capacity in records
     used: cython.Py_ssize_t  # records from the start that were ever allocated
     live: cython.Py_ssize_t
-    free: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
+    free_head: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
     width: cython.Py_ssize_t
     shared: cython.bint  # a frozen copy has the same buf
     next_open: cython.Py_ssize_t  # of a chunk that is not full: the number of the next such chunk; -1: none
@@ -85,7 +85,7 @@ class ArenaChunk:
         self.cap = CHUNK_FIRST
         self.width = NARROW
         self.shared = False
-        self.used = self.live = self.free = 0
+        self.used = self.live = self.free_head = 0
         self.update_account()
 
     @cython.cfunc
@@ -109,11 +109,11 @@ class ArenaChunk:
     @cython.cfunc
     def allocate(self) -> cython.Py_ssize_t:
         """Allocate a record and return its index; the chunk must not be full."""
-        index: cython.Py_ssize_t = self.free - 1
+        index: cython.Py_ssize_t = self.free_head - 1
         if self.shared:
             self.unshare()
         if index >= 0:
-            self.free = mem.u32le(self.p, index * self.width)
+            self.free_head = mem.u32le(self.p, index * self.width)
         else:
             index = self.used
             if index == self.cap:
@@ -131,12 +131,12 @@ class ArenaChunk:
         self.live -= 1
         if self.live > 0:
             self.unshare()
-            mem.put_u32le(self.p, index * self.width, self.free)
-            self.free = index + 1
+            mem.put_u32le(self.p, index * self.width, self.free_head)
+            self.free_head = index + 1
         elif self.cap > CHUNK_FIRST:
             self.clear()
         else:
-            self.used = self.free = 0
+            self.used = self.free_head = 0
 
     @cython.cfunc
     def widen(self) -> cython.void:
@@ -209,7 +209,7 @@ class ArenaChunk:
         other.cap = self.cap
         other.used = self.used
         other.live = self.live
-        other.free = self.free
+        other.free_head = self.free_head
         other.width = self.width
         other.shared = self.shared = True
         return other
@@ -218,7 +218,7 @@ class ArenaChunk:
     def check(self) -> cython.void:
         """Assert every invariant."""
         seen: cython.Py_ssize_t = 0
-        free: cython.Py_ssize_t = self.free
+        free: cython.Py_ssize_t = self.free_head
         assert self.width in (NARROW, WIDE)
         assert CHUNK_FIRST <= self.cap <= CHUNK_RECORDS
         assert len(self.buf) == self.cap * self.width
@@ -241,14 +241,14 @@ class PendingArena:
 
     first: ArenaChunk | None  # number 0; most groups need no other
     chunks: list[ArenaChunk] | None  # all, if there are several
-    open: cython.Py_ssize_t  # the number of a chunk that is not full, used first; -1: there is none
+    open_chunk: cython.Py_ssize_t  # the number of a chunk that is not full, used first; -1: there is none
     live: cython.Py_ssize_t
     memory: MemoryAccount
 
     def __init__(self) -> None:
         self.memory = MemoryAccount()
         self.first = self.chunks = None
-        self.open = NONE
+        self.open_chunk = NONE
         self.live = 0
 
     @cython.ccall
@@ -261,16 +261,16 @@ class PendingArena:
         count: cython.longlong,
     ) -> cython.Py_ssize_t:
         """Allocate a record for ms-seq without links; return its slot. Arguments: see set_delivery()."""
-        if self.open < 0:
+        if self.open_chunk < 0:
             self._add_chunk()
-        chunk: ArenaChunk = self._numbered(self.open)
+        chunk: ArenaChunk = self._numbered(self.open_chunk)
         if chunk.width == NARROW and (
             ms > U48_MAX or seq > U32_MAX or not fits_narrow(owner, time_ms, count)
         ):
             chunk.widen()
         index: cython.Py_ssize_t = chunk.allocate()
         if chunk.live == CHUNK_RECORDS:
-            self.open = chunk.next_open
+            self.open_chunk = chunk.next_open
         self.live += 1
         at: cython.Py_ssize_t = index * chunk.width
         mem.put_u64le(chunk.p, at, 0)
@@ -288,8 +288,8 @@ class PendingArena:
         """Free a record; its slot may be reused."""
         chunk: ArenaChunk = self._chunk(slot)
         if chunk.live == CHUNK_RECORDS:
-            chunk.next_open = self.open
-            self.open = chunk.number
+            chunk.next_open = self.open_chunk
+            self.open_chunk = chunk.number
         chunk.release(slot & INDEX_MASK)
         self.live -= 1
         if self.live == 0 and self.chunks is not None:
@@ -298,7 +298,7 @@ class PendingArena:
             self.chunks = None
             chunk = self._numbered(0)
             chunk.next_open = NONE
-            self.open = 0
+            self.open_chunk = 0
 
     # ---- reading
 
@@ -425,7 +425,7 @@ class PendingArena:
         for chunk in self._all_chunks():
             twin = chunk.freeze(other.memory) if frozen else chunk.copy(other.memory)
             other._append_chunk(twin)
-        other.open = self.open
+        other.open_chunk = self.open_chunk
         other.live = self.live
         return other
 
@@ -447,7 +447,7 @@ class PendingArena:
         live: cython.Py_ssize_t = 0
         chunk: ArenaChunk
         open_chunks: set[int] = set()
-        number: cython.Py_ssize_t = self.open
+        number: cython.Py_ssize_t = self.open_chunk
         assert self.chunks is None or (len(self.chunks) > 1 and self.chunks[0] is self.first)
         while number >= 0:
             assert number not in open_chunks, "a chunk is offered twice"
@@ -519,7 +519,7 @@ class PendingArena:
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
         self._append_chunk(ArenaChunk(number, self.memory))
-        self.open = number
+        self.open_chunk = number
 
 
 @cython.cfunc

@@ -53,7 +53,7 @@ class IndexBlock:
         self.low_seq = seq
 
     @cython.cfunc
-    def at(self, position: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def slot_at(self, position: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot at position, which must be below count."""
         return mem.u32le(self.p, position * SLOT)
 
@@ -196,7 +196,7 @@ class PendingIndex:
         if self.count == 0:
             return NONE
         block: IndexBlock = self._block(self._block_count() - 1)
-        return block.at(block.count - 1)
+        return block.slot_at(block.count - 1)
 
     # ---- changing
 
@@ -209,7 +209,7 @@ class PendingIndex:
             self._append(slot, ms, seq)
             return
         block = self._block(n - 1)
-        if block.count == 0 or self.arena.precedes(block.at(block.count - 1), ms, seq):
+        if block.count == 0 or self.arena.precedes(block.slot_at(block.count - 1), ms, seq):
             if block.count == block.cap:
                 self._append(slot, ms, seq)
                 return
@@ -221,7 +221,7 @@ class PendingIndex:
             return
         self._bisect(ms, seq)
         block = self._block(self.block_index)
-        if self.position < block.count and self.arena.has_id(block.at(self.position), ms, seq):
+        if self.position < block.count and self.arena.has_id(block.slot_at(self.position), ms, seq):
             raise ValueError(f"{ms}-{seq} is in already")
         if block.count == BLOCK_SLOTS:
             self._split(block)
@@ -250,7 +250,7 @@ class PendingIndex:
         position: cython.Py_ssize_t
         for block in self._all_blocks():
             for position in range(block.count):
-                found.append(block.at(position))
+                found.append(block.slot_at(position))
         return found
 
     @cython.ccall
@@ -301,9 +301,11 @@ class PendingIndex:
             assert block.count > 0 or self.blocks is None, "an empty block"
             assert previous < 0 or self.arena.precedes(previous, block.low_ms, block.low_seq)
             if previous >= 0:
-                assert not self.arena.precedes(block.at(0), block.low_ms, block.low_seq), "a low too high"
+                assert not self.arena.precedes(block.slot_at(0), block.low_ms, block.low_seq), (
+                    "a low too high"
+                )
             for position in range(block.count):
-                slot = block.at(position)
+                slot = block.slot_at(position)
                 assert previous < 0 or self.arena.precedes(
                     previous, self.arena.ms_of(slot), self.arena.seq_of(slot)
                 ), f"slot {slot} out of order"
@@ -377,7 +379,7 @@ class PendingIndex:
         high = block.count
         while low < high:
             middle = (low + high) // 2
-            if self.arena.precedes(block.at(middle), ms, seq):
+            if self.arena.precedes(block.slot_at(middle), ms, seq):
                 low = middle + 1
             else:
                 high = middle
@@ -389,7 +391,7 @@ class PendingIndex:
         if self.block_index >= self._block_count():
             return NONE
         block: IndexBlock = self._block(self.block_index)
-        return block.at(self.position) if self.position < block.count else NONE
+        return block.slot_at(self.position) if self.position < block.count else NONE
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -398,7 +400,7 @@ class PendingIndex:
         if self.position == 0:
             return self.block_index == 0
         block: IndexBlock = self._block(self.block_index)
-        return self.arena.precedes(block.at(self.position - 1), ms, seq)
+        return self.arena.precedes(block.slot_at(self.position - 1), ms, seq)
 
     @cython.cfunc
     def _normalized_slot(self) -> cython.Py_ssize_t:
@@ -435,7 +437,7 @@ class PendingIndex:
     def _split(self, block: IndexBlock) -> cython.void:
         """Move the upper half of the block at the cached position to a new block after it."""
         half: cython.Py_ssize_t = block.count // 2
-        slot: cython.Py_ssize_t = block.at(half)
+        slot: cython.Py_ssize_t = block.slot_at(half)
         upper: IndexBlock = IndexBlock(self.arena.ms_of(slot), self.arena.seq_of(slot))
         upper.append_from(block, half)
         self._insert_block(self.block_index + 1, upper)

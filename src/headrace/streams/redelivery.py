@@ -45,7 +45,7 @@ class DueEntries:
         delivered: cython.longlong = self.pending.delivery_time_of(slot)
         if delivered == 0 or self.pending.owner_of(slot) is None:
             return 0
-        return self.lease.end(delivered, self.pending.delivery_count_of(slot))
+        return self.lease.end_ms(delivered, self.pending.delivery_count_of(slot))
 
     @cython.ccall
     def next_due(self) -> cython.longlong:
@@ -61,7 +61,7 @@ class DueEntries:
     def heap(self) -> DueHeap:
         """Return the due times of all owned entries; the first call visits all pending entries."""
         pending: PendingEntries = self.pending
-        heap: DueHeap | None = pending.due
+        heap: DueHeap | None = pending.due_heap
         slot: cython.Py_ssize_t
         if heap is None:
             heap = DueHeap(pending.arena, self.lease)
@@ -69,7 +69,7 @@ class DueEntries:
             while slot >= 0:
                 heap.update(slot)
                 slot = pending.newer(slot)
-            pending.due = heap
+            pending.due_heap = heap
         return heap
 
 
@@ -81,13 +81,13 @@ class DueWalk:
     put_back() must follow for entries that were not delivered.
     """
 
-    due: DueEntries
+    due_entries: DueEntries
     now: cython.longlong
     slot: cython.Py_ssize_t  # next in the delivery order
     rest: cython.Py_ssize_t  # delivered entries move to the end of that order, and are not met again
 
     def __init__(self, due: DueEntries, now: cython.longlong) -> None:
-        self.due = due
+        self.due_entries = due
         self.now = now
         self.slot = due.pending.oldest()
         self.rest = due.pending.count
@@ -95,11 +95,11 @@ class DueWalk:
     @cython.ccall
     def next(self) -> cython.Py_ssize_t:
         """Return the next slot; -1 at the end. The caller must call put_back() for one that it leaves."""
-        pending: PendingEntries = self.due.pending
+        pending: PendingEntries = self.due_entries.pending
         slot: cython.Py_ssize_t = self.slot
-        in_order: cython.bint = not self.due.has_backoff
+        in_order: cython.bint = not self.due_entries.has_backoff
         if slot >= 0 and self.rest > 0 and (in_order or pending.owner_of(slot) is None):
-            if self.due.due_of(slot) > self.now:
+            if self.due_entries.due_of(slot) > self.now:
                 return NONE
             self.slot = pending.newer(slot)
             self.rest -= 1
@@ -107,7 +107,7 @@ class DueWalk:
         if in_order:
             return NONE
         self.slot = NONE  # the others come from the heap, and may be removed
-        heap: DueHeap = self.due.heap()
+        heap: DueHeap = self.due_entries.heap()
         if heap.timers.count == 0 or heap.timers.first_deadline() > self.now:
             return NONE
         slot = heap.timers.first()
@@ -118,6 +118,6 @@ class DueWalk:
     def put_back(self, slots: list[Any]) -> cython.void:
         """Let later walks return these slots of next() again: they were not delivered."""
         slot: cython.Py_ssize_t
-        if self.due.has_backoff:
+        if self.due_entries.has_backoff:
             for slot in slots:
-                self.due.heap().update(slot)
+                self.due_entries.heap().update(slot)

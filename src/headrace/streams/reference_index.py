@@ -54,17 +54,17 @@ class ReferenceIndex:
             number = len(self.numbered)
             self.numbered.append(group)
         group.pending.references = self.tree
-        group.pending.number = number
+        group.pending.group_number = number
         self.note_lower_position(group)
 
     @cython.ccall
     def add_copied_group(self, group: Group) -> cython.void:
         """Give a group that has pending entries a number, and add their keys: about 0.3 µs each."""
         pending: PendingEntries = group.pending
-        slot: cython.Py_ssize_t = pending.from_id(0, 0)
+        slot: cython.Py_ssize_t = pending.first_from(0, 0)
         self.add_group(group)
         while slot >= 0:
-            self.tree.add(pending.ms_of(slot), pending.seq_of(slot), pending.number)
+            self.tree.add(pending.ms_of(slot), pending.seq_of(slot), pending.group_number)
             slot = pending.after(slot)
 
     @cython.ccall
@@ -74,12 +74,14 @@ class ReferenceIndex:
         if pending.references is None:
             self.searched.remove(group)
             return
-        self.numbered[pending.number] = None
+        self.numbered[pending.group_number] = None
         pending.references = None
-        self.tree.drop(pending.by_id, pending.number, pending.memory.total)
+        self.tree.drop(pending.by_id, pending.group_number, pending.memory.total)
 
     @cython.ccall
-    def holders(self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t) -> list[Group]:
+    def groups_with_pending(
+        self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t
+    ) -> list[Group]:
         """Return the numbered groups that have ms-seq pending: all, or at least at_most of them."""
         group: Group | None
         number: cython.Py_ssize_t
@@ -91,20 +93,20 @@ class ReferenceIndex:
         return found
 
     @cython.ccall
-    def take_holders(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Group]:
+    def pop_groups_with_pending(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Group]:
         """Return the numbered groups that have ms-seq pending, and remove its keys.
 
-        The caller removes it from their pending entries, by PendingEntries.remove_unindexed().
+        The caller removes it from their pending entries, by PendingEntries.remove_without_reference().
         """
         group: Group | None
         number: cython.Py_ssize_t
         found: list[Group] = []
         if self.tree.dropped:
-            found = self.holders(ms, seq, len(self.numbered))
+            found = self.groups_with_pending(ms, seq, len(self.numbered))
             for group in found:
-                self.tree.remove(ms, seq, group.pending.number)
+                self.tree.remove(ms, seq, group.pending.group_number)
             return found
-        for number in self.tree.take(ms, seq):
+        for number in self.tree.pop_group_numbers(ms, seq):
             group = self.numbered[number]
             if group is not None:
                 found.append(group)
@@ -161,14 +163,14 @@ class ReferenceIndex:
         for group in groups:
             if group.pending.references is not None:
                 assert group.pending.references is self.tree
-                assert self.numbered[group.pending.number] is group
-                numbers.add(group.pending.number)
+                assert self.numbered[group.pending.group_number] is group
+                numbers.add(group.pending.group_number)
                 keys += group.pending.count
                 for slot in group.pending.by_id.slots():
                     found = self.tree.numbers(
                         group.pending.ms_of(slot), group.pending.seq_of(slot), len(self.numbered)
                     )
-                    assert group.pending.number in found, "a pending entry has no key"
+                    assert group.pending.group_number in found, "a pending entry has no key"
         for dropped in self.tree.dropped:
             numbers.add(dropped.number)
             keys += dropped.by_id.count
@@ -178,4 +180,4 @@ class ReferenceIndex:
 
 @cython.cfunc
 def _item(group: Group) -> tuple[int, int, int]:
-    return (group.last_ms, group.last_seq, group.pending.number)
+    return (group.last_ms, group.last_seq, group.pending.group_number)

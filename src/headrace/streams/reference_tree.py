@@ -85,7 +85,7 @@ class ReferenceTree:
             self._remove_dropped(REMOVED_AT_CHANGE)
 
     @cython.ccall
-    def take(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Any]:
+    def pop_group_numbers(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Any]:
         """Record that no group has ms-seq pending any more; return the numbers of those that had.
 
         There must be no dropped groups: their keys are counted.

@@ -59,7 +59,7 @@ def searched_groups(stream: Stream) -> list[Group]:
 
 
 @cython.ccall
-def holders(
+def groups_with_pending(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t = GROUPS_MAX
 ) -> list[Group]:
     """Return the groups that have ms-seq pending, owned or unowned: all, or at least at_most of them."""
@@ -69,7 +69,7 @@ def holders(
         if group.pending.find(ms, seq) >= 0:
             found.append(group)
     if stream.references is not None and len(found) < at_most:
-        found += stream.references.holders(ms, seq, at_most)
+        found += stream.references.groups_with_pending(ms, seq, at_most)
     return found
 
 
@@ -79,7 +79,7 @@ def is_pending(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, acking: Group | None = None
 ) -> cython.bint:
     """Return whether a group, other than `acking`, has ms-seq pending, owned or unowned."""
-    found: list[Group] = holders(stream, ms, seq, 2)
+    found: list[Group] = groups_with_pending(stream, ms, seq, 2)
     return len(found) > 1 or (len(found) == 1 and found[0] is not acking)
 
 
@@ -96,8 +96,8 @@ def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
             group.lost_pending += 1
             removed += 1
     if stream.references is not None:
-        for group in stream.references.take_holders(ms, seq):
-            group.pending.remove_unindexed(group.pending.find(ms, seq))
+        for group in stream.references.pop_groups_with_pending(ms, seq):
+            group.pending.remove_without_reference(group.pending.find(ms, seq))
             group.lost_pending += 1
             removed += 1
     return removed

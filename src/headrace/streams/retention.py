@@ -67,7 +67,7 @@ def _first_pending(stream: Stream, group: Group) -> StreamId | None:
     skipped: cython.int = 0
     slot: cython.Py_ssize_t = -1
     if pending.count > 0:
-        slot = pending.from_id(stream.first_ms, stream.first_seq)
+        slot = pending.first_from(stream.first_ms, stream.first_seq)
     while (
         slot >= 0
         and skipped < ORPHANS_SKIPPED_MAX
@@ -152,7 +152,7 @@ def node_bytes(stream: Stream) -> cython.longlong:
     if idempotency is not None:
         total -= idempotency.memory.total
     if cold is not None:
-        total += cold.totals.weight
+        total += cold.totals.memory_bytes
     return total
 
 
@@ -184,16 +184,18 @@ def count_removable(
         node = node_module.node_of_cursor(cursor)
         if nodes_max <= 0:
             return removed
-        if node.run is not None and cold_run.run_of(node).nodes is None:  # it need not be read to be dropped
+        if (
+            node.run is not None and cold_run.run_of(node).cached_nodes is None
+        ):  # it need not be read to be dropped
             run = node.run
             whole = (
                 (maxlen > 0 and length - removed - node.live >= maxlen)
-                or (max_bytes > 0 and size - run.weight > max_bytes)
+                or (max_bytes > 0 and size - run.memory_bytes > max_bytes)
                 or run.last_ms < oldest_ms
             )
             if whole and stream_id.before(run.last_ms, run.last_seq, kept.ms, kept.seq):
                 removed += node.live
-                size -= run.weight
+                size -= run.memory_bytes
                 nodes_max -= run.inner_count()
                 more = cursor.next()
                 continue
@@ -241,7 +243,7 @@ def _count_in_node(
 
 
 @cython.ccall
-def full_limit(stream: Stream, rules: StreamRules, archived: StreamId | None) -> str:
+def reached_limit(stream: Stream, rules: StreamRules, archived: StreamId | None) -> str:
     """Return the limit at which XADD must be rejected now: MAX-LEN or MAX-BYTES; empty if there is room."""
     length: cython.longlong = mem.as_signed(stream.length)
     head: Node | None

@@ -19,7 +19,7 @@ from headrace.errors import CommandError
 I64_MAX = (1 << 63) - 1
 MILLISECONDS_MAX = 100 * 365 * 86_400_000  # a hundred years: sums of times stay in 64 bits
 BACKOFF_MAX = 100  # values
-NONE = (b"0", b"-")  # they remove a rule
+REMOVING_VALUES = (b"0", b"-")  # they remove a rule
 
 
 class InvalidRule(CommandError):
@@ -30,7 +30,7 @@ class InvalidRule(CommandError):
 
 
 @dataclass(frozen=True)
-class Declaration:
+class RuleDeclaration:
     """The declaration of a rule: its name, the values it accepts, how they are parsed and formatted.
 
     Attributes:
@@ -72,7 +72,7 @@ def _rule(
     word: Callable[[Any], bytes],
     requires: tuple[str, ...] = (),
 ) -> Any:
-    rule = Declaration(name, accepts, summary, parse, word, requires)
+    rule = RuleDeclaration(name, accepts, summary, parse, word, requires)
     return field(default=default, metadata={"rule": rule})
 
 
@@ -115,7 +115,7 @@ class Rules:
     """A set of rules; a rule that is not set has the default value of its field."""
 
     @classmethod
-    def declarations(cls) -> dict[bytes, tuple[str, Declaration]]:
+    def declarations(cls) -> dict[bytes, tuple[str, RuleDeclaration]]:
         """Return for each rule, by its name, the name of its field and its declaration."""
         return DECLARATIONS[cls]
 
@@ -124,7 +124,7 @@ class Rules:
         """Return whether the word, in any case, is the name of a rule."""
         return word.upper() in cls.declarations()
 
-    def changed(self, words: list[bytes]) -> Self:
+    def with_changes(self, words: list[bytes]) -> Self:
         """Return a copy of these rules with changes.
 
         Args:
@@ -145,29 +145,29 @@ class Rules:
 
     def check(self) -> None:
         """Raise InvalidRule if a rule is set without one that it requires."""
-        given = self.given()
+        given = self.explicit_values()
         for name in given:
             rule = self.declarations()[name.encode()][1]
             if rule.requires and not any(other in given for other in rule.requires):
                 raise InvalidRule(f"{name} requires {' or '.join(rule.requires)}")
 
-    def given(self) -> dict[str, bytes]:
+    def explicit_values(self) -> dict[str, bytes]:
         """Return name and value of each rule that is set, as in requests, in the order of declaration."""
         found = {}
         for one in fields(self):
             value = getattr(self, one.name)
             if value != one.default:
-                rule: Declaration = one.metadata["rule"]
+                rule: RuleDeclaration = one.metadata["rule"]
                 found[rule.name] = rule.word(value)
         return found
 
-    def words(self) -> list[bytes]:
+    def to_arguments(self) -> list[bytes]:
         """Return the arguments of XCFGSET that set these rules on a stream or group without rules."""
-        return [word for name, value in self.given().items() for word in (name.encode(), value)]
+        return [word for name, value in self.explicit_values().items() for word in (name.encode(), value)]
 
 
-def _parse_value(kind: type[Rules], attribute: str, rule: Declaration, word: bytes) -> Any:
-    if word in NONE:
+def _parse_value(kind: type[Rules], attribute: str, rule: RuleDeclaration, word: bytes) -> Any:
+    if word in REMOVING_VALUES:
         return next(one.default for one in fields(kind) if one.name == attribute)
     try:
         return rule.parse(word)
@@ -269,7 +269,7 @@ class GroupRules(Rules):
     )
 
 
-DECLARATIONS: dict[type[Rules], dict[bytes, tuple[str, Declaration]]] = {
+DECLARATIONS: dict[type[Rules], dict[bytes, tuple[str, RuleDeclaration]]] = {
     kind: {one.metadata["rule"].name.encode(): (one.name, one.metadata["rule"]) for one in fields(kind)}
     for kind in (StreamRules, GroupRules)
 }

@@ -32,7 +32,7 @@ DISTRIBUTED_MAX = cython.declare(cython.Py_ssize_t, 1000)  # entries of a bucket
 
 
 @cython.ccall
-def due_of(words: list[bytes]) -> cython.longlong:
+def parse_due_ms(words: list[bytes]) -> cython.longlong:
     """Return when the entry with these fields and values is due, in Unix milliseconds.
 
     Returns -1 if it is not a scheduled entry.
@@ -71,7 +71,7 @@ class Schedule:
     seq: cython.ulonglong
     buckets: dict[int, array[int]]
     numbers: list[int]  # a heap of the keys of buckets
-    opening: array[int] | None
+    open_bucket: array[int] | None
     opening_at: cython.Py_ssize_t
     queues: dict[int, DueQueue]
     dues: list[int]  # a heap of the keys of queues
@@ -85,7 +85,7 @@ class Schedule:
         self.seq = 0
         self.buckets = {}
         self.numbers = []
-        self.opening = None
+        self.open_bucket = None
         self.opening_at = 0
         self.queues = {}
         self.dues = []
@@ -95,14 +95,14 @@ class Schedule:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def is_read(self) -> cython.bint:
+    def has_read_all(self) -> cython.bint:
         """Return whether all entries of the stream were read."""
         return not stream_id.before(self.ms, self.seq, self.stream.last_ms, self.stream.last_seq)
 
     @cython.ccall
     def read_new(self, limit: cython.Py_ssize_t) -> cython.void:
         """Read at most `limit` of the entries that were added to the stream since the last call."""
-        if self.is_read():
+        if self.has_read_all():
             return
         ms: cython.ulonglong = self.ms
         seq: cython.ulonglong = self.seq
@@ -113,7 +113,7 @@ class Schedule:
             seq += 1
         entry: StreamIterator = StreamIterator(self.stream, ms, seq, U64_MAX, U64_MAX, False)
         while limit > 0 and entry.next():
-            due: cython.longlong = due_of(entry.entry())
+            due: cython.longlong = parse_due_ms(entry.remaining_pieces())
             self.ms = entry.ms
             self.seq = entry.seq
             limit -= 1
@@ -136,7 +136,7 @@ class Schedule:
     @cython.ccall
     def next_due(self) -> cython.longlong:
         """Return a time at which pop_due() may find an entry, not after its due time; -1 for none."""
-        if self.opening is not None:
+        if self.open_bucket is not None:
             return self.retry_ms
         due: cython.longlong = DUE_MAX
         if self.dues:
@@ -152,9 +152,9 @@ class Schedule:
         than now.
         """
         self._forget_empty()
-        if self.opening is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
+        if self.open_bucket is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
             self._distribute(now)
-            if self.opening is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
+            if self.open_bucket is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
                 return None
         if not self.dues or self.dues[0] > now:
             return None
@@ -186,12 +186,12 @@ class Schedule:
         """Move entries of buckets that have begun to their queues, a limited number."""
         left: cython.Py_ssize_t = DISTRIBUTED_MAX
         while left > 0:
-            if self.opening is None:
+            if self.open_bucket is None:
                 if not self.numbers or self.numbers[0] * BUCKET_MS > now:
                     return
-                self.opening = self.buckets.pop(heappop(self.numbers))
+                self.open_bucket = self.buckets.pop(heappop(self.numbers))
                 self.opening_at = 0
-            bucket = self.opening
+            bucket = self.open_bucket
             due: cython.longlong = bucket[self.opening_at]
             queue: DueQueue | None = self.queues.get(due)
             if queue is None:
@@ -202,4 +202,4 @@ class Schedule:
             self.opening_at += ITEM
             left -= 1
             if self.opening_at == len(bucket):
-                self.opening = None
+                self.open_bucket = None

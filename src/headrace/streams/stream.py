@@ -117,7 +117,7 @@ class Stream:
         bring it to node_bytes_max; 0 is no limit. Raises ElementsTooLarge before any change if the entry
         exceeds 1 GiB.
         """
-        raw: cython.Py_ssize_t = node_module.raw_bytes(words, start)
+        raw: cython.Py_ssize_t = node_module.total_length(words, start)
         if raw > ENTRY_MAX:
             raise ElementsTooLarge()
         tail: Node | None = self.tail
@@ -197,7 +197,7 @@ class Stream:
         self.preserve(node)
         node.mark_deleted(walk.at)
         if node.inner and self.cold is not None:
-            self.cold.note_deleted(walk)
+            self.cold.record_deleted_id(walk)
 
     @cython.ccall
     def record_deletions(self, node: Node, n: cython.longlong) -> cython.void:
@@ -284,7 +284,7 @@ class Stream:
                     self.first_seq = run.first_seq
                     return
             try:
-                nodes = cold_run.unfolded(node)
+                nodes = cold_run.inner_nodes_or_self(node)
             except DamagedColdRun:  # a read of the run reports it; its entries stay
                 self.first_ms = node.ms
                 self.first_seq = node.seq
@@ -396,7 +396,7 @@ class Stream:
         inner: Node
         cursor: RaxCursor | None = None
         while node is not None:
-            for inner in reversed(cold_run.unfolded(node)):
+            for inner in reversed(cold_run.inner_nodes_or_self(node)):
                 walk: EntryWalk = EntryWalk(inner)
                 walk.enter_end(inner)
                 while walk.previous():
@@ -411,7 +411,7 @@ class Stream:
     # ---- cold runs
 
     @cython.ccall
-    def cold_part(self) -> ColdPart:
+    def ensure_cold_part(self) -> ColdPart:
         """Return the cold part, which is created when it is needed first."""
         cold: ColdPart | None = self.cold
         if cold is None:
@@ -423,14 +423,18 @@ class Stream:
     def run_count(self) -> cython.Py_ssize_t:
         """Return the number of cold runs."""
         cold: ColdPart | None = self.cold
-        return 0 if cold is None else cold.totals.runs
+        return 0 if cold is None else cold.totals.run_count
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def node_count(self) -> cython.Py_ssize_t:
         """Return the number of nodes, with those in cold runs."""
         cold: ColdPart | None = self.cold
-        return self.nodes.keys if cold is None else self.nodes.keys - cold.totals.runs + cold.totals.nodes
+        return (
+            self.nodes.key_count
+            if cold is None
+            else self.nodes.key_count - cold.totals.run_count + cold.totals.node_count
+        )
 
     @cython.ccall
     def make_cold(self, nodes: list[Node], run: ColdRun) -> cython.void:
@@ -440,7 +444,7 @@ class Stream:
         if self.image is not None:
             for node in nodes:
                 self.image.preserve(node, True)
-        self.cold_part().replace(nodes, run, self.live_counts, self._image_number())
+        self.ensure_cold_part().replace(nodes, run, self.live_counts, self._image_number())
         self.head = None
 
     @cython.ccall
@@ -451,7 +455,7 @@ class Stream:
         if self.image is not None:
             for node in cold_nodes:
                 self.image.preserve(node, True)
-        self.cold_part().rewrite(cold_nodes, nodes, run, self.live_counts, self._image_number())
+        self.ensure_cold_part().rewrite(cold_nodes, nodes, run, self.live_counts, self._image_number())
         self.head = None
 
     @cython.ccall
@@ -462,7 +466,7 @@ class Stream:
             self._close_node(self.tail)
         self.nodes.insert(node.key(), node)
         self.memory.add(memory_account.NODE_BYTES)
-        self.cold_part().add(node)
+        self.ensure_cold_part().add(node)
         self.tail = node
         self.last_ms = run.last_ms
         self.last_seq = run.last_seq
@@ -477,7 +481,7 @@ class Stream:
             self.live_counts = LiveCounts(self.compaction, self.memory)
         if last:
             self.live_counts.add(node)
-        self.cold_part().restore(node, self.live_counts, self._image_number())
+        self.ensure_cold_part().replace_by_inner_nodes(node, self.live_counts, self._image_number())
         self.head = None
         if last:
             cursor: RaxCursor = RaxCursor(self.nodes)
@@ -578,19 +582,19 @@ class Stream:
 
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def lost_unread(self, group: Group) -> cython.longlong:
+    def lost_unread_count(self, group: Group) -> cython.longlong:
         """Return how many entries were removed before the group read them; see group.py."""
-        if group.passed < 0:
+        if group.passed_count < 0:
             return group.lost_unread
-        accounted: cython.ulonglong = mem.as_unsigned(group.passed) + self.undelivered(group)
+        accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + self.undelivered(group)
         return group.lost_unread + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
 
     @cython.ccall
     def start_counting(self, group: Group) -> cython.void:
         """Count lost entries from now on; `lost_unread` of the group has those before."""
-        group.passed = -1
+        group.passed_count = -1
         if not stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
-            group.passed = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
+            group.passed_count = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
 
     @cython.ccall
     @cython.exceptval(-1, check=True)
@@ -612,9 +616,9 @@ class Stream:
     @cython.exceptval(-1, check=False)
     def _must_store_losses(self, group: Group) -> cython.bint:
         """Return whether it has lost entries, or a reader would think so."""
-        if group.lost_pending != 0 or self.lost_unread(group) != 0:
+        if group.lost_pending != 0 or self.lost_unread_count(group) != 0:
             return True
-        return group.passed != self.derived_passed(group)
+        return group.passed_count != self.derived_passed(group)
 
     @cython.ccall
     def set_idempotency(self, idempotency: IdempotencyStore) -> cython.void:
@@ -681,7 +685,7 @@ class Stream:
         if self.groups_by_name is not None:
             for group in self.groups():
                 if self._must_store_losses(group):
-                    found.append((group.name, group.passed, group.lost_unread, group.lost_pending))
+                    found.append((group.name, group.passed_count, group.lost_unread, group.lost_pending))
         return found
 
     # ---- the whole stream
@@ -704,7 +708,7 @@ class Stream:
             else:
                 other.tail = cold_run.copy_of(node)
                 other.memory.add(memory_account.NODE_BYTES)
-                other.cold_part().add(other.tail)
+                other.ensure_cold_part().add(other.tail)
             other.nodes.insert(cursor.key, other.tail)
             more = cursor.next()
         other.rules = self.rules
@@ -748,9 +752,9 @@ class Stream:
                 weight += memory_account.NODE_BYTES + node.pack.cap
             else:
                 run: ColdRun = node.run
-                weight += memory_account.NODE_BYTES + memory_account.RUN_BYTES + run.note_bytes()
-                cold.add(1, run.inner_count(), node.live, run.weight)
-            for inner in cold_run.unfolded(node):
+                weight += memory_account.NODE_BYTES + memory_account.RUN_BYTES + run.removal_bytes()
+                cold.add(1, run.inner_count(), node.live, run.memory_bytes)
+            for inner in cold_run.inner_nodes_or_self(node):
                 inner.check()
                 walk: EntryWalk = EntryWalk(inner)
                 while walk.next():
@@ -764,11 +768,17 @@ class Stream:
             assert node.run is None or node.live == alive - before, f"{node.live} counted in a run"
             before = alive
             more = cursor.next()
-        assert self.cold is not None or cold.runs == 0
+        assert self.cold is not None or cold.run_count == 0
         if self.cold is not None:
             part: ColdTotals = self.cold.totals
-            assert (part.runs, part.nodes, part.entries) == (cold.runs, cold.nodes, cold.entries)
-            assert part.weight == cold.weight, f"{part.weight} bytes cold, not {cold.weight}"
+            assert (part.run_count, part.node_count, part.entry_count) == (
+                cold.run_count,
+                cold.node_count,
+                cold.entry_count,
+            )
+            assert part.memory_bytes == cold.memory_bytes, (
+                f"{part.memory_bytes} bytes cold, not {cold.memory_bytes}"
+            )
         assert self.tail is tail, "the tail is not the last node"
         assert self.head is None or self.head.key() == (cursor.seek("^") and cursor.key)
         assert alive == self.length, f"{alive} entries, length says {self.length}"
@@ -820,14 +830,14 @@ class Stream:
             cap: cython.Py_ssize_t = self.tail.pack.cap
             room = self.tail.pack.transfer_buffer()
             self.memory.add(self.tail.pack.cap - cap)
-        node: Node = node_module.open_node(ms, seq, words, start, raw, room)
+        node: Node = node_module.create_node(ms, seq, words, start, raw, room)
         while self.tail is not None and not stream_id.before(self.tail.ms, self.tail.seq, ms, seq):
             # The tail has only tombstones, and XSETID has set the last ID before them: drop it.
             self.drop_node(self.tail)
         if self.tail is not None:
             self._close_node(self.tail)
         if self.image is not None:
-            node.image = self.image.number
+            node.image_number = self.image.number
         self.nodes.insert(node.key(), node)
         self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
         self.tail = node

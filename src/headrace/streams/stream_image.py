@@ -101,7 +101,7 @@ class StreamImage:
     def __init__(self, nodes: Rax, number: cython.uint) -> None:
         self.number = number
         self.closed = False
-        self.node_count = self.item_count = nodes.keys
+        self.node_count = self.item_count = nodes.key_count
         self.has_runs = self.by_reference = False
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
@@ -136,7 +136,7 @@ class StreamImage:
         if not self._started:
             self._started = True
             self._read_ahead(self._cursor.seek("^"))
-        while self._ahead is not None and self._ahead.image == self.number:
+        while self._ahead is not None and self._ahead.image_number == self.number:
             self._read_ahead(self._cursor.next())
         node = self._ahead
         if self._preserved and (node is None or self._preserved[0][0] < node.key()):
@@ -188,7 +188,7 @@ class StreamImage:
         if not cursor.seek("<=", stream_id.key_of(ms, seq)):
             return False
         node: Node = node_module.node_of_cursor(cursor)
-        nodes: list[Node] = cold_run.unfolded(node)
+        nodes: list[Node] = cold_run.inner_nodes_or_self(node)
         walk: EntryWalk = EntryWalk(nodes[max(cold_run.inner_index(nodes, ms, seq), 0)])
         return walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq
 
@@ -206,9 +206,9 @@ class StreamImage:
         The walk and its reader keep the block. A node that is not dropped uses a copy from then on.
         """
         key: bytes
-        if self.closed or node.image == self.number:
+        if self.closed or node.image_number == self.number:
             return
-        node.image = self.number
+        node.image_number = self.number
         key = node.key()
         if node.run is not None:
             if key > self._position:
@@ -217,7 +217,7 @@ class StreamImage:
         if key > self._position:
             heappush(self._preserved, (key, node.pack.buf, node.pack.used + 1))
         if not dropped:
-            node.pack.renew_block()
+            node.pack.unshare_block()
 
     @cython.ccall
     def is_frozen(self) -> cython.bint:

@@ -130,7 +130,7 @@ def count_reached(
         if node.run is not None:
             whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
             if not whole or _is_above(limit, found + node.live):  # the trim may end in the run
-                nodes = cold_run.unfolded(node)
+                nodes = cold_run.inner_nodes_or_self(node)
         for inner in nodes:
             live = inner.live
             if _is_above(limit, found + live) or not (by_id or excess > found):
@@ -147,7 +147,7 @@ def count_reached(
 
 
 @cython.ccall
-def require_end(
+def require_last_run(
     stream: Stream,
     policy: cython.int,
     by_id: cython.bint,
@@ -196,7 +196,7 @@ def inner_nodes_for_trim(node: Node, removed: cython.longlong) -> list[Node]:
     Raises DamagedColdRun if none are.
     """
     try:
-        return cold_run.unfolded(node)
+        return cold_run.inner_nodes_or_self(node)
     except DamagedColdRun:
         if removed == 0:
             raise
@@ -249,7 +249,9 @@ class PolicyTrim:
     ms: cython.ulonglong
     seq: cython.ulonglong
     log: Deletions | None
-    read: StreamId | None  # entries after it have not been read by all groups; None: that does not matter
+    lowest_read_id: (
+        StreamId | None
+    )  # entries after it have not been read by all groups; None: that does not matter
 
     def __init__(
         self,
@@ -268,7 +270,7 @@ class PolicyTrim:
         self.ms = ms
         self.seq = seq
         self.log = log
-        self.read = references.lowest_last_id(stream) if policy == references.ACKED else None
+        self.lowest_read_id = references.lowest_last_id(stream) if policy == references.ACKED else None
 
     @cython.cfunc
     def run(self, limit: cython.longlong) -> cython.longlong:
@@ -307,7 +309,9 @@ class PolicyTrim:
         whole: cython.bint = excess >= node.live
         walk: EntryWalk = EntryWalk(node)
         while walk.next():
-            if self.read is not None and stream_id.before(self.read.ms, self.read.seq, walk.ms, walk.seq):
+            if self.lowest_read_id is not None and stream_id.before(
+                self.lowest_read_id.ms, self.lowest_read_id.seq, walk.ms, walk.seq
+            ):
                 whole = False  # referenced, and so is all that follows
                 break
             if self.by_id:

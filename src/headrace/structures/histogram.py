@@ -95,7 +95,7 @@ class Histogram:
                 return longest_of(counter)
         return 0
 
-    def octaves(self) -> list[tuple[int, int]]:
+    def cumulative_buckets(self) -> list[tuple[int, int]]:
         """Return (upper bound in microseconds, cumulative count) of buckets whose bounds double.
 
         A bucket into which no duration falls is left out.

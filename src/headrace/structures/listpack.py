@@ -102,7 +102,7 @@ class Listpack:
         if 0 < n <= DECIMAL_BYTES_MAX:
             first = source[source_at]
             if first <= 57 and (first >= 48 or first == MINUS) and is_decimal(source, source_at, n):
-                return self.append_int(decimal(source, source_at, n))
+                return self.append_int(parse_decimal(source, source_at, n))
         if at + n + 10 >= self.cap:
             self.reserve(n + 10)
         self.used = _put_string(self.p, at, source, source_at, n)
@@ -180,7 +180,7 @@ class Listpack:
         return successor
 
     @cython.ccall
-    def renew_block(self) -> cython.void:
+    def unshare_block(self) -> cython.void:
         """Replace the block by a copy: a snapshot still reads the old one, which must not change."""
         buf: Any = mem.alloc(self.cap)
         p: cython.p_uchar = buf
@@ -257,7 +257,7 @@ class Listpack:
         n: cython.Py_ssize_t = len(value)
         v: cython.longlong
         if is_decimal(source, 0, n):
-            v = decimal(source, 0, n)
+            v = parse_decimal(source, 0, n)
             self._resize_gap(at, old, 1 + integer_size(v))
             _put_integer(self.p, at, v)
         else:
@@ -368,7 +368,7 @@ def is_decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssiz
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.longlong:
+def parse_decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.longlong:
     """Parse n bytes for which is_decimal() is true."""
     end: cython.Py_ssize_t = at + n
     negative: cython.bint = p[at] == MINUS
@@ -394,7 +394,7 @@ def equals(
 ) -> cython.bint:
     """Return whether the element of p at `at` equals the n bytes of q at q_at."""
     if listpack_walk.is_integer(p, at):
-        return is_decimal(q, q_at, n) and decimal(q, q_at, n) == listpack_walk.integer(p, at)
+        return is_decimal(q, q_at, n) and parse_decimal(q, q_at, n) == listpack_walk.integer(p, at)
     if listpack_walk.text_size(p, at) != n:
         return False
     return mem.compare(p, listpack_walk.text_at(p, at), q, q_at, n) == 0

@@ -151,22 +151,22 @@ class Rax:
     """
 
     root: RaxNode
-    keys: cython.Py_ssize_t
-    nodes: cython.Py_ssize_t
+    key_count: cython.Py_ssize_t
+    node_count: cython.Py_ssize_t
 
     def __init__(self) -> None:
         self.root = _new_run(b"", NO_VALUE, NO_VALUE)
-        self.keys = 0
-        self.nodes = 1
+        self.key_count = 0
+        self.node_count = 1
 
     def __len__(self) -> int:
-        return self.keys
+        return self.key_count
 
     def __dealloc__(self) -> None:
         """Free the nodes one after the other. Called by the compiled program only."""
         node: RaxNode
         child: object
-        waiting: list[RaxNode] = [self.root] if self.nodes > DEEP else []
+        waiting: list[RaxNode] = [self.root] if self.node_count > DEEP else []
         while waiting:
             node = waiting.pop()
             if node.children is not None:
@@ -183,8 +183,8 @@ class Rax:
         """Empty the map; return its former root, so that the caller can free the nodes step by step."""
         root: RaxNode = self.root
         self.root = _new_run(b"", NO_VALUE, NO_VALUE)
-        self.keys = 0
-        self.nodes = 1
+        self.key_count = 0
+        self.node_count = 1
         return root
 
     @cython.ccall
@@ -237,7 +237,7 @@ class Rax:
             _set_child(node, index, value)
             return False
         is_new = node.value is NO_VALUE
-        self.keys += is_new
+        self.key_count += is_new
         node.value = value
         return is_new
 
@@ -265,7 +265,7 @@ class Rax:
         if node.value is NO_VALUE:
             return False
         node.value = NO_VALUE
-        self.keys -= 1
+        self.key_count -= 1
         if parent is not None:
             self._merge_runs(parent)
         return True
@@ -316,10 +316,10 @@ class Rax:
         child: object
         node: RaxNode
         i: cython.Py_ssize_t
-        self.nodes += 1
+        self.node_count += 1
         while waiting:
             child, rest = waiting.pop()
-            self.nodes -= 1
+            self.node_count -= 1
             if type(child) is not RaxNode:
                 rests.append(rest)
                 continue
@@ -334,9 +334,9 @@ class Rax:
                 if type(child) is RaxNode:
                     waiting.append((child, rest + mem.to_bytes(node.edges, i, 1)))
                 else:  # most children are leaves
-                    self.nodes -= 1
+                    self.node_count -= 1
                     rests.append(rest + mem.to_bytes(node.edges, i, 1))
-        self.keys -= len(rests) - 1
+        self.key_count -= len(rests) - 1
         return rests
 
     @cython.cfunc
@@ -345,8 +345,8 @@ class Rax:
     ) -> cython.void:
         """Remove the leaf of key from node, and restore the shape of the nodes above."""
         at: cython.Py_ssize_t = len(key) - step_size(node)
-        self.keys -= 1
-        self.nodes -= 1
+        self.key_count -= 1
+        self.node_count -= 1
         if node.children is not None:
             _remove_edge(node, key[at])
             self._merge_runs(node)
@@ -360,7 +360,7 @@ class Rax:
                 parent, 0 if parent.children is None else edge_index(parent.edges, key[at - 1]), node.value
             )
         else:  # the run led only to the leaf; its parent is a branch, because runs are merged
-            self.nodes -= 1
+            self.node_count -= 1
             _remove_edge(parent, key[at - 1])
             self._merge_runs(parent)
             if grandparent is not None:
@@ -399,11 +399,11 @@ class Rax:
     @cython.cfunc
     def _new_child(self, key: bytes, at: cython.Py_ssize_t, value: object) -> object:
         """Return a child for the rest key[at:] of a new key, and count it."""
-        self.keys += 1
-        self.nodes += 1
+        self.key_count += 1
+        self.node_count += 1
         if at == len(key):
             return value
-        self.nodes += 1
+        self.node_count += 1
         return _new_run(_suffix(key, at), value, NO_VALUE)
 
     @cython.cfunc
@@ -417,15 +417,15 @@ class Rax:
         if at == len(key):
             node.edges = run[:shared]
             node.child = _new_run(run[shared:], rest, value)
-            self.keys += 1
-            self.nodes += 1
+            self.key_count += 1
+            self.node_count += 1
             return
         if shared + 1 < len(run):
             rest = _new_run(run[shared + 1 :], rest, NO_VALUE)
-            self.nodes += 1
+            self.node_count += 1
         if shared > 0:
             branch = _new_run(b"", NO_VALUE, NO_VALUE)
-            self.nodes += 1
+            self.node_count += 1
             node.edges = run[:shared]
             node.child = branch
         branch.child = NO_VALUE
@@ -443,7 +443,7 @@ class Rax:
         if child.children is None and child.value is NO_VALUE:
             node.edges = node.edges + child.edges
             node.child = child.child
-            self.nodes -= 1
+            self.node_count -= 1
 
     def memory_bytes(self) -> int:
         """Return the bytes that the tree takes, without the values. Visits all nodes except leaves."""
@@ -478,8 +478,8 @@ class Rax:
             elif type(node.child) is RaxNode:
                 child = node.child
                 assert child.value is not NO_VALUE or child.children is not None, "two runs make one"
-        assert keys == self.keys, f"{keys} keys, counted as {self.keys}"
-        assert nodes == self.nodes, f"{nodes} nodes, counted as {self.nodes}"
+        assert keys == self.key_count, f"{keys} keys, counted as {self.key_count}"
+        assert nodes == self.node_count, f"{nodes} nodes, counted as {self.node_count}"
 
     def draw(self) -> str:
         """Return a drawing of the tree as text, one line for each edge of a branch unless all lead to leaves.

@@ -122,7 +122,7 @@ def text_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
 
 
 @cython.ccall
-def decimal(n: cython.longlong) -> bytes:
+def format_decimal(n: cython.longlong) -> bytes:
     """Return n in decimal, as an argument of a request."""
     if n < 0:
         return b"%d" % n

@@ -307,13 +307,13 @@ class TimerQueue:
 
     heap: TimerHeap
     items: list[Any]  # by number; None: the number is free
-    free: list[int]
+    free_numbers: list[int]
     serial: cython.ulonglong  # of the last object added
 
     def __init__(self) -> None:
         self.heap = TimerHeap()
         self.items = []
-        self.free = []
+        self.free_numbers = []
         self.serial = 0
 
     def __len__(self) -> int:
@@ -323,8 +323,8 @@ class TimerQueue:
     def add(self, deadline: cython.longlong, item: Any) -> cython.Py_ssize_t:
         """Add an object, which is not None; return its number, which is valid until it is removed."""
         number: cython.Py_ssize_t
-        if self.free:
-            number = self.free.pop()
+        if self.free_numbers:
+            number = self.free_numbers.pop()
             self.items[number] = item
         else:
             number = len(self.items)
@@ -339,10 +339,10 @@ class TimerQueue:
         self.heap.remove(number)
         if self.heap.count == 0:
             self.items = []
-            self.free = []
+            self.free_numbers = []
         else:
             self.items[number] = None
-            self.free.append(number)
+            self.free_numbers.append(number)
 
     @cython.ccall
     def move(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
@@ -376,7 +376,7 @@ class TimerQueue:
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes that the queue takes, without the objects."""
         total: cython.Py_ssize_t = footprint.instance_bytes(TimerQueue) + self.heap.memory_bytes()
-        return total + footprint.object_bytes(self.items) + footprint.object_bytes(self.free)
+        return total + footprint.object_bytes(self.items) + footprint.object_bytes(self.free_numbers)
 
     @cython.ccall
     def check(self) -> cython.void:
@@ -385,5 +385,5 @@ class TimerQueue:
         self.heap.check()
         for number in range(len(self.items)):
             assert (self.items[number] is not None) == self.heap.contains(number)
-            assert self.heap.contains(number) == (number not in self.free)
-        assert len(self.free) == len(self.items) - self.heap.count
+            assert self.heap.contains(number) == (number not in self.free_numbers)
+        assert len(self.free_numbers) == len(self.items) - self.heap.count

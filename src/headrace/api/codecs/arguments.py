@@ -147,7 +147,7 @@ def headrace_options(
     return [b"DELAY", b"%d" % duration_ms(delay, "delay")]
 
 
-def replica_wait(count: int, seconds: float) -> tuple[int, float]:
+def checked_replica_wait(count: int, seconds: float) -> tuple[int, float]:
     """Return how many replicas to wait for, and how long. Raises UsageError for invalid numbers."""
     if not (isinstance(count, int) and count > 0):
         raise UsageError(f"wait_replicas={count!r}: must be a number of replicas, 1 or more")

@@ -98,7 +98,7 @@ class JsonCodec:
 
 
 PLAIN = PlainCodec()
-NAMED: dict[str | None, Codec[Any]] = {None: PLAIN, "text": TextCodec(), "json": JsonCodec()}
+CODECS_BY_NAME: dict[str | None, Codec[Any]] = {None: PLAIN, "text": TextCodec(), "json": JsonCodec()}
 
 
 @overload
@@ -116,8 +116,8 @@ def codec_for(spec: Codec[T]) -> Codec[T]: ...
 def codec_for(spec: Any) -> Codec[Any]:
     """Return the codec for a stream's option `codec`. Raises CodecError if it is invalid."""
     if spec is None or isinstance(spec, str):
-        if spec in NAMED:
-            return NAMED[spec]
+        if spec in CODECS_BY_NAME:
+            return CODECS_BY_NAME[spec]
     elif isinstance(spec, type):
         if hasattr(spec, "model_validate") and hasattr(spec, "model_dump"):
             rooted = getattr(

@@ -22,7 +22,7 @@ class _Missing:
 
 
 MISSING = _Missing()
-PLAIN = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
+PLAIN_TYPES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
 CHANGED_TEXT_MAX = 200  # characters of a value in a message
 
 
@@ -32,7 +32,7 @@ def difference(value: Any, back: Any, path: str = "") -> tuple[str, Any, Any] | 
     None: nothing changes.
     """
     kind: Any = type(value)
-    if kind in PLAIN and kind is type(back) and value == back:  # nearly always: the rest is slower
+    if kind in PLAIN_TYPES and kind is type(back) and value == back:  # nearly always: the rest is slower
         return None
     if value is back:
         return None
@@ -89,7 +89,7 @@ def _attribute_difference(
 ) -> tuple[str, Any, Any] | None:
     for name in names:
         one, other = getattr(value, name, MISSING), getattr(back, name, MISSING)
-        if type(one) in PLAIN and type(one) is type(other) and one == other:  # saves the call
+        if type(one) in PLAIN_TYPES and type(one) is type(other) and one == other:  # saves the call
             continue
         found = difference(one, other, f"{path}.{name}")
         if found is not None:

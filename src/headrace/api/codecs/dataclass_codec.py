@@ -34,7 +34,7 @@ class DataclassCodec(Generic[T]):
         shapes = JsonConverters()
 
         def converter_for(annotation: Any) -> Converter | None:
-            return text_converter(annotation) or shapes.json_field(annotation)
+            return text_converter(annotation) or shapes.json_text_converter(annotation)
 
         self._attributes = Attributes(kind, str.encode, converter_for)
 

@@ -21,7 +21,7 @@ from headrace.api.codecs.model_json import ModelJson, compact_json
 from headrace.api.codecs.text_codec import require_one_of, strip_optional, text_converter
 
 ARRAYS = (list, set, frozenset)
-PLAIN = (str, int, bool, list, dict)
+UNCHANGED_TYPES = (str, int, bool, list, dict)
 
 
 class JsonConverters:
@@ -30,7 +30,7 @@ class JsonConverters:
     def __init__(self) -> None:
         self._classes: dict[type, Attributes] = {}
 
-    def json_field(self, annotation: Any) -> Converter | None:
+    def json_text_converter(self, annotation: Any) -> Converter | None:
         """Return the functions that encode a value of that type to JSON and decode it.
 
         None if JSON cannot represent such values.
@@ -51,7 +51,7 @@ class JsonConverters:
 
     def _of_plain(self, kind: Any) -> Converter | None:
         origin, inner = get_origin(kind), get_args(kind)
-        if kind in PLAIN:
+        if kind in UNCHANGED_TYPES:
             return (require_type(kind), require_type(kind))
         if kind is float:
             return (to_float, to_float)
@@ -74,7 +74,7 @@ class JsonConverters:
         if hasattr(kind, "model_validate") and hasattr(kind, "model_dump"):
             return model_converter(kind)
         words = text_converter(kind)
-        return None if words is None or kind is bytes else text_as_json(*words)
+        return None if words is None or kind is bytes else json_string_converter(*words)
 
     def _of_class(self, kind: type[Any]) -> Converter:
         if kind not in self._classes:
@@ -128,7 +128,7 @@ def nullable_converter(converter: Converter) -> Converter:
     )
 
 
-def text_as_json(write: Callable[[Any], Any], read: Callable[[bytes], Any]) -> Converter:
+def json_string_converter(write: Callable[[Any], Any], read: Callable[[bytes], Any]) -> Converter:
     """Return a converter that stores plain text as a JSON string."""
     is_text = require_type(str)
     return (write, lambda stored: read(is_text(stored).encode()))

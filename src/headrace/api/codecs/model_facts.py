@@ -25,9 +25,9 @@ class ModelFacts:
         they are read from.
     """
 
-    by_name: bool
-    dumped_by_name: bool
-    round_trip: bool
+    validates_by_name: bool
+    dumps_by_name: bool
+    needs_round_trip: bool
 
 
 def model_facts(kind: Any) -> ModelFacts:
@@ -35,7 +35,7 @@ def model_facts(kind: Any) -> ModelFacts:
     if not getattr(kind, "__pydantic_complete__", True) and kind.model_rebuild(raise_errors=False) is False:
         raise CodecError(f"{kind.__name__} is not fully defined: define the classes that it names first")
     by_name = dumped_by_name = round_trip = False
-    for path, part in _parts(kind, kind.__name__, set()):
+    for path, part in _walk_types(kind, kind.__name__, set()):
         nested = path != kind.__name__
         if hasattr(part, "get_secret_value"):
             raise CodecError(
@@ -121,24 +121,24 @@ def _reads_what_it_writes(kind: Any, name: str, field: Any) -> bool:
     return written_name(name, field) in read
 
 
-def _parts(annotation: Any, path: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+def _walk_types(annotation: Any, path: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:
     """Yield each type and each mark of Annotated in an annotation, with the attribute that has it."""
     annotation = unaliased(annotation)
     yield path, annotation
     if get_origin(annotation) is Annotated:
         yield from ((path, mark) for mark in annotation.__metadata__)
     for one in get_args(annotation):
-        yield from _parts(one, path, seen)
+        yield from _walk_types(one, path, seen)
     if not isinstance(annotation, type) or annotation in seen:
         return
     seen.add(annotation)
     for name, field in _model_fields(annotation).items():
         yield from ((f"{path}.{name}", mark) for mark in field.metadata)
-        yield from _parts(field.annotation, f"{path}.{name}", seen)
+        yield from _walk_types(field.annotation, f"{path}.{name}", seen)
     if dataclasses.is_dataclass(annotation) or hasattr(annotation, "__total__"):
         try:
             hints = get_type_hints(annotation, include_extras=True)
         except NameError:  # a class inside a function: values are compared when they are added
             return
         for name, hint in hints.items():
-            yield from _parts(hint, f"{path}.{name}", seen)
+            yield from _walk_types(hint, f"{path}.{name}", seen)

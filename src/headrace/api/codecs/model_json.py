@@ -28,19 +28,21 @@ class ModelJson:
         self.is_pydantic = hasattr(kind, "model_fields") and hasattr(kind, "model_validate_json")
         self.facts = model_facts(kind) if self.is_pydantic else ModelFacts(False, False, False)
         self._dump: dict[str, Any] = (
-            {"mode": "json", "by_alias": not self.facts.dumped_by_name}
+            {"mode": "json", "by_alias": not self.facts.dumps_by_name}
             if hasattr(kind, "model_fields")
             else {}
         )
         if self.is_pydantic:
             self._dump["warnings"] = False  # about values of a wrong type, which are compared
-        self._read: dict[str, Any] = {"by_alias": True, "by_name": True} if self.facts.by_name else {}
+        self._read: dict[str, Any] = (
+            {"by_alias": True, "by_name": True} if self.facts.validates_by_name else {}
+        )
 
     def dump(self, value: Any, **options: Any) -> Any:
         """Return a JSON value. Raises CodecError if the value is no instance, or JSON cannot represent it."""
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
-        if self.facts.round_trip:
+        if self.facts.needs_round_trip:
             options.setdefault("round_trip", True)
         try:
             return value.model_dump(**self._dump, **options)

@@ -28,12 +28,12 @@ from headrace.errors import CodecError
 T = TypeVar("T")
 
 JSON_FIELD = b"json"
-NUMBERS = (int, float, bool)
+NUMBER_TYPES = (int, float, bool)
 NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 TEXT_TYPES = frozenset(TEXT_CONVERTERS)
 
 
-class Form(NamedTuple):
+class FieldConverter(NamedTuple):
     """How an attribute is stored.
 
     encode: returns the text that is stored of a JSON value.
@@ -53,7 +53,7 @@ class ModelCodec(Generic[T]):
     def __init__(self, kind: Any) -> None:
         self.kind = kind
         self._json = ModelJson(kind)
-        self._forms: dict[str, Form] = {}  # by stored name
+        self._field_converters: dict[str, FieldConverter] = {}  # by stored name
         self._keys: dict[str, str] = {}  # stored name to the key that the model validates, if they differ
         self._nullable: list[str] = []  # keys that are None if nothing is stored
         computed = {
@@ -62,7 +62,7 @@ class ModelCodec(Generic[T]):
         }
         self._computed = set(computed.values())
         self._stored_names: dict[str, str] = {}  # of keys that are dumped, if they differ
-        if self._json.facts.dumped_by_name:
+        if self._json.facts.dumps_by_name:
             self._stored_names = {
                 name: written_name(name, field) for name, field in kind.model_fields.items()
             }
@@ -70,11 +70,11 @@ class ModelCodec(Generic[T]):
         strings = text_attributes(kind) if self._json.is_pydantic else set()
         for name, field in kind.model_fields.items():
             stored = written_name(name, field)
-            if stored in self._forms or stored in self._computed:
+            if stored in self._field_converters or stored in self._computed:
                 raise CodecError(f"{kind.__name__}.{name}: another attribute is stored as {stored!r}, too")
             plain, nullable = strip_optional(field.annotation)
-            self._forms[stored] = _form(plain, field, stored in strings)
-            key = name if self._json.facts.by_name else stored
+            self._field_converters[stored] = _field_converter(plain, field, stored in strings)
+            key = name if self._json.facts.validates_by_name else stored
             self._keys[stored] = key
             if nullable and getattr(field, "default", ...) is not None:
                 self._nullable.append(key)
@@ -90,14 +90,14 @@ class ModelCodec(Generic[T]):
                 f"{self.kind.__name__} is dumped as {dumped!r}, not as its attributes: use a codec with"
                 " encode() and decode()"
             )
-        if self._computed and self._json.facts.round_trip:
+        if self._computed and self._json.facts.needs_round_trip:
             dumped |= self._json.dump(value, round_trip=False, include=set(self.kind.model_computed_fields))
         try:
             fields = {}
             for key, one in dumped.items():
                 if one is not None:
                     name: str = self._stored_names.get(key) or key
-                    fields[name.encode()] = self._forms.get(name, TEXT).encode(one).encode()
+                    fields[name.encode()] = self._field_converters.get(name, TEXT).encode(one).encode()
         except UnicodeEncodeError as wrong:
             raise CodecError(f"{value!r} cannot be written in UTF-8: {wrong.reason}") from wrong
         if not fields:
@@ -117,7 +117,7 @@ class ModelCodec(Generic[T]):
             name = field.decode()
             if name not in self._computed:
                 try:
-                    parts[self._keys.get(name, name)] = self._forms.get(name, TEXT).decode(word)
+                    parts[self._keys.get(name, name)] = self._field_converters.get(name, TEXT).decode(word)
                 except ValueError as wrong:
                     raise CodecError(f"field '{name}' of {self.kind.__name__}: {wrong}") from wrong
         document = ",".join(f"{_quote(key)}:{value}" for key, value in parts.items())
@@ -146,14 +146,14 @@ class WholeModelCodec(Generic[T]):
         return str(self.kind.__name__)
 
 
-def _form(annotation: Any, field: Any, is_string: bool) -> Form:
+def _field_converter(annotation: Any, field: Any, is_string: bool) -> FieldConverter:
     if any(type(mark).__name__ == "Json" for mark in getattr(field, "metadata", ())):
         return TEXT  # it is dumped as the text of its JSON, and reads that
     if isinstance(annotation, type):
-        if annotation in NUMBERS:
-            return Form(_write_number, _read_float if annotation is float else _read_number)
+        if annotation in NUMBER_TYPES:
+            return FieldConverter(_write_number, _read_float if annotation is float else _read_number)
         if annotation is timedelta:  # a duration of ISO 8601; a number if ser_json_timedelta says so
-            return Form(_write_number, _read_float)
+            return FieldConverter(_write_number, _read_float)
         is_text_enum = issubclass(annotation, Enum) and all(isinstance(one.value, str) for one in annotation)
         if is_text_enum or annotation in TEXT_TYPES:
             return TEXT
@@ -219,6 +219,6 @@ def _is_quoted(word: bytes) -> bool:
         return False
 
 
-TEXT = Form(_write_text, _read_text)
-STRING = Form(_write_string, _read_string)
-JSON = Form(compact_json, _read_json)
+TEXT = FieldConverter(_write_text, _read_text)
+STRING = FieldConverter(_write_string, _read_string)
+JSON = FieldConverter(compact_json, _read_json)

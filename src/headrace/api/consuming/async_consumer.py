@@ -25,11 +25,16 @@ from typing import Any, TypeVar
 
 from headrace.api.backend import Stop
 from headrace.api.batch import Batch, Work
+from headrace.api.consuming.action_runner import (
+    DrivenConsumer,
+    require_handled,
+    send_requests,
+    wait,
+)
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
-from headrace.api.consuming.runner import DrivenConsumer, perform, require_handled, wait
 from headrace.api.delivery import Delivery
 from headrace.errors import HeadraceError
 
@@ -90,7 +95,7 @@ class AsyncDriver:
         """Perform the last actions. Runs in a thread."""
         while (action := self.worker.next()) is not FINISHED:
             if isinstance(action, SendRequests):
-                perform(self._backend, self.worker, action)
+                send_requests(self._backend, self.worker, action)
             elif isinstance(action, BlockingRead | Idle):
                 wait(self._backend, self.worker, action, Stop())
         self._consumer.remove_if_generated()
@@ -130,17 +135,17 @@ class AsyncDriver:
         while (action := self.worker.next()) is not FINISHED:
             if isinstance(action, Delivery | Batch):
                 return action
-            await self.do(action)
+            await self.perform_action(action)
         return None
 
-    async def do(self, action: Action) -> None:
+    async def perform_action(self, action: Action) -> None:
         """Perform an action other than a delivery."""
         if isinstance(action, SendRequests):
             if self._runs_inline:
-                perform(self._backend, self.worker, action)
+                send_requests(self._backend, self.worker, action)
                 await asyncio.sleep(0)
             else:
-                await self._in_thread(partial(perform, self._backend, self.worker, action))
+                await self._in_thread(partial(send_requests, self._backend, self.worker, action))
             return
         assert isinstance(action, BlockingRead | Idle)
         stop = Stop()
@@ -161,7 +166,7 @@ class AsyncDriver:
         await asyncio.shield(work)
 
 
-async def works(consumer: DrivenConsumer, batches: BatchSettings | None) -> AsyncIterator[Any]:
+async def iter_work(consumer: DrivenConsumer, batches: BatchSettings | None) -> AsyncIterator[Any]:
     """Iterate over entries or batches; each is acknowledged when the next one is requested."""
     async with AsyncDriver(consumer, batches) as driver:
         while (work := await driver.next()) is not None:
@@ -259,7 +264,7 @@ class TaskPool:
                 self._ensure_poller()
                 await self._handle(action)
             elif isinstance(action, SendRequests):
-                await self._driver.do(action)
+                await self._driver.perform_action(action)
             elif isinstance(action, Idle) and self._waiting_action is not None:
                 self._driver.wake()  # the waiting runner computes its timeout again
                 return
@@ -279,7 +284,7 @@ class TaskPool:
             self._driver.wake()
         self._waiting_action = action
         try:
-            await self._driver.do(action)
+            await self._driver.perform_action(action)
         finally:
             if self._waiting_action is action:
                 self._waiting_action = None

@@ -58,11 +58,11 @@ class BatchTimer:
     def __init__(self, settings: BatchSettings, block_ms: int | None) -> None:
         self.size = settings.size
         self.due_ms: int | None = None
-        self.fetched = False
+        self.has_fetched = False
         wait_ms = round(min(settings.seconds, SECONDS_MAX) * 1000)
         self._wait_ms = wait_ms if block_ms is None else min(wait_ms, block_ms)
 
-    def observe(self, is_ready: bool, now: int) -> None:
+    def start_or_stop(self, is_ready: bool, now: int) -> None:
         """Start the timer if an entry is ready; reset it if none is."""
         if not is_ready:
             self.due_ms = None
@@ -76,9 +76,9 @@ class BatchTimer:
             now: in Unix milliseconds.
             complete: deliver it also if no new entries were requested since the last batch.
         """
-        return self.due_ms is not None and self.due_ms <= now and (complete or self.fetched)
+        return self.due_ms is not None and self.due_ms <= now and (complete or self.has_fetched)
 
     def restart(self) -> None:
         """Record that a batch was delivered."""
         self.due_ms = None
-        self.fetched = False
+        self.has_fetched = False

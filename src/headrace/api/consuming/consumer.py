@@ -19,11 +19,11 @@ from headrace.api.codecs.arguments import decode_name, encode_name
 from headrace.api.consuming.batching import BATCH_SECONDS_DEFAULT, BATCH_SIZE_DEFAULT, BatchSettings
 from headrace.api.consuming.in_flight import Counters
 from headrace.api.consuming.requests import Requests
-from headrace.api.consuming.thread_driver import ThreadDriver, works
+from headrace.api.consuming.thread_driver import ThreadDriver, iter_work
 from headrace.api.consuming.worker import IN_FLIGHT_MAX, Worker
 from headrace.api.delivery import Delivery
 from headrace.api.group_gaps import GroupGapWatch
-from headrace.api.stream_gaps import OnGap, StreamGap, check_on_gap
+from headrace.api.stream_gaps import OnGap, StreamGap, checked_on_gap
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Consumer(Generic[T]):
             raise UsageError(
                 f"ordered_by: must be a function of an entry, such as lambda entry: entry[{ordered_by!r}]"
             )
-        check_on_gap(on_gap)
+        checked_on_gap(on_gap)
         group.open()
         self.group = group
         self.has_generated_name = name is None
@@ -183,13 +183,13 @@ class Consumer(Generic[T]):
 
     def __iter__(self) -> Iterator[Delivery[T]]:
         """Iterate over the entries as they arrive."""
-        yield from works(self, None)
+        yield from iter_work(self, None)
 
     def __aiter__(self) -> AsyncIterator[Delivery[T]]:
         """Iterate in asyncio: `async for entry in consumer`."""
-        from headrace.api.consuming.async_consumer import works
+        from headrace.api.consuming.async_consumer import iter_work
 
-        return works(self, None)
+        return iter_work(self, None)
 
     def batches(self, size: int = BATCH_SIZE_DEFAULT, seconds: float = BATCH_SECONDS_DEFAULT) -> Batches[T]:
         """Iterate over batches of entries, with `for` or `async for`.
@@ -261,13 +261,13 @@ class Batches(Generic[T]):
 
     def __iter__(self) -> Iterator[Batch[T]]:
         """Iterate over the batches as they become due."""
-        return works(self._consumer, self._settings)
+        return iter_work(self._consumer, self._settings)
 
     def __aiter__(self) -> AsyncIterator[Batch[T]]:
         """Iterate in asyncio: `async for batch in consumer.batches()`."""
-        from headrace.api.consuming.async_consumer import works
+        from headrace.api.consuming.async_consumer import iter_work
 
-        return works(self._consumer, self._settings)
+        return iter_work(self._consumer, self._settings)
 
     def __repr__(self) -> str:
         return f"Batches(size={self._settings.size}, seconds={self._settings.seconds}, {self._consumer!r})"

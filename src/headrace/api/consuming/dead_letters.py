@@ -29,7 +29,9 @@ from headrace.errors import CommandError, InvalidID
 
 T = TypeVar("T")
 
-OURS = tuple(b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error"))
+DEAD_LETTER_FIELDS = tuple(
+    b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error")
+)
 ERROR_MAX = 4096  # bytes of an error's text that are kept
 PAGE = 256
 
@@ -37,7 +39,7 @@ PAGE = 256
 def dead_letter_fields(delivery: Delivery[Any], requests: Requests) -> list[bytes]:
     """Return names and values of a dead letter: the entry's own, including duplicates, and the reason."""
     pairs = zip(delivery.flat_fields[::2], delivery.flat_fields[1::2], strict=True)
-    kept = [word for pair in pairs if pair[0] not in OURS for word in pair]
+    kept = [word for pair in pairs if pair[0] not in DEAD_LETTER_FIELDS for word in pair]
     values = (
         requests.stream,
         delivery.raw_id,
@@ -46,7 +48,7 @@ def dead_letter_fields(delivery: Delivery[Any], requests: Requests) -> list[byte
         b"%d" % delivery.times_delivered,
         delivery.error.encode("utf-8", "replace")[:ERROR_MAX],
     )
-    return [*kept, *(word for pair in zip(OURS, values, strict=True) for word in pair)]
+    return [*kept, *(word for pair in zip(DEAD_LETTER_FIELDS, values, strict=True) for word in pair)]
 
 
 class DeadLetter(Entry[T]):
@@ -72,7 +74,9 @@ class DeadLetter(Entry[T]):
     error: str
 
     def __init__(self, id: StreamID, fields: dict[bytes, bytes], codec: Codec[T] | None = None) -> None:
-        super().__init__(id, {name: value for name, value in fields.items() if name not in OURS}, codec)
+        super().__init__(
+            id, {name: value for name, value in fields.items() if name not in DEAD_LETTER_FIELDS}, codec
+        )
         self.stream = decode_name(fields.get(b"dead:stream", b""))
         self.origin = origin_of(fields.get(b"dead:id", b"0-0"))
         self.group = decode_name(fields.get(b"dead:group", b""))
@@ -118,13 +122,13 @@ class DeadLetters(Generic[T]):
             reply = self._backend.request(b"XRANGE", self.key, start, b"+", b"COUNT", b"%d" % PAGE)
             entries: list[Entry[Any]] = entries_from_reply(reply, self._codec)
             for entry in entries:
-                if self._ours(entry):
+                if self._is_of_group(entry):
                     yield DeadLetter(entry.id, entry.fields, self._codec)
             if len(entries) < PAGE:
                 return
             start = bytes(entries[-1].id.next())
 
-    def _ours(self, entry: Entry[Any]) -> bool:
+    def _is_of_group(self, entry: Entry[Any]) -> bool:
         return entry.get(b"dead:group") == self._group and entry.get(b"dead:stream") == self._stream
 
     def __len__(self) -> int:
@@ -159,7 +163,9 @@ class DeadLetters(Generic[T]):
         if not reply:
             return False
         words = reply[0][1]
-        pairs = [pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in OURS]
+        pairs = [
+            pair for pair in zip(words[::2], words[1::2], strict=True) if pair[0] not in DEAD_LETTER_FIELDS
+        ]
         add = (b"XADD", self._stream, b"*", *(word for pair in pairs for word in pair))
         for one in self._backend.request_all([add, remove], atomic=True):
             if isinstance(one, CommandError):

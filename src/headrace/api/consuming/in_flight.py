@@ -64,8 +64,8 @@ class InFlight:
         self.dead_letters: deque[Delivery[Any]] = deque()
         self.acks: dict[bytes, None] = {}
         self.acks_since_ms = 0  # when the first of them began (ms)
-        self.acks_urgent = False  # at once: after another crash the entry might count as never settled
-        self.running = 0
+        self.has_urgent_ack = False  # at once: after another crash the entry might count as never settled
+        self.running_count = 0
         self._name = name
         self._policy = policy
         self._ordered_by = ordered_by
@@ -106,7 +106,7 @@ class InFlight:
                 behind = self._queues_by_key.get(lane)
             except Exception as error:  # of the user's function, or its key is not hashable
                 delivery.state = RUNNING
-                self.running += 1
+                self.running_count += 1
                 self.retry(delivery, None, f"ordered_by: {describe_error(error)}", now, error)
                 return
             delivery.order_key = lane
@@ -148,7 +148,7 @@ class InFlight:
             return [] if first is None else [first]
         return list(islice((one for one in self._ready if one.state == READY), size))
 
-    def start(self, deliveries: Sequence[Delivery[Any]], now: int) -> None:
+    def mark_running(self, deliveries: Sequence[Delivery[Any]], now: int) -> None:
         """Mark the first ready entries, which first_ready() or ready_batch() has returned, as running."""
         for delivery in deliveries:
             ready = self._last_tries or self._ready
@@ -156,7 +156,7 @@ class InFlight:
                 pass  # it was claimed by another consumer meanwhile, or deleted
             delivery.state = RUNNING
             delivery.started_ms = now
-            self.running += 1
+            self.running_count += 1
 
     def ready_count(self) -> int:
         """Return how many entries are queued as ready: an upper bound, because some may be lost by now."""
@@ -200,7 +200,7 @@ class InFlight:
             self.acks_since_ms = delivery.started_ms
         self.acks[delivery.raw_id] = None
         if delivery.times_delivered > 1 or self._policy.max_deliveries == 1:
-            self.acks_urgent = True
+            self.has_urgent_ack = True
         self.counters.handled += 1
         self.remove(delivery, DONE)
 
@@ -229,7 +229,7 @@ class InFlight:
         if delivery.lost:
             self.remove(delivery, LOST)
             return
-        self.running -= 1
+        self.running_count -= 1
         self.counters.retried += 1
         seconds = self._policy.backoff.delay(count) if after is None else max(0.0, after)
         self.schedule(delivery, now + round(min(seconds, SECONDS_MAX) * 1000))
@@ -252,7 +252,7 @@ class InFlight:
             self.remove(delivery, DONE)
             return
         if delivery.state == RUNNING:
-            self.running -= 1
+            self.running_count -= 1
         delivery.state = GIVEN_UP
         self.dead_letters.append(delivery)
 
@@ -260,15 +260,15 @@ class InFlight:
         """Record that another consumer claimed the entry."""
         if delivery.state not in (DONE, LOST):
             self.counters.lost += 1
-            self._take_away(delivery)
+            self._set_lost(delivery)
 
     def mark_missing(self, delivery: Delivery[Any]) -> None:
         """Record that the entry was deleted, or acknowledged by another client."""
         if delivery.state not in (DONE, LOST):
             self.counters.missing += 1
-            self._take_away(delivery)
+            self._set_lost(delivery)
 
-    def _take_away(self, delivery: Delivery[Any]) -> None:
+    def _set_lost(self, delivery: Delivery[Any]) -> None:
         delivery.lost = True
         if delivery.state != RUNNING:
             self.remove(delivery, LOST)
@@ -278,7 +278,7 @@ class InFlight:
         if delivery.state in (DONE, LOST):
             return
         if delivery.state == RUNNING:
-            self.running -= 1
+            self.running_count -= 1
         delivery.state = state
         self.by_id.pop(delivery.raw_id, None)
         if delivery.order_key is not None:

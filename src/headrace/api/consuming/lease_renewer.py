@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from headrace.api.backend import Backend, Stop
+from headrace.api.consuming.action_runner import send_requests
 from headrace.api.consuming.in_flight import log
-from headrace.api.consuming.runner import perform
 from headrace.api.consuming.worker import Worker
 from headrace.errors import DatabaseClosed, HeadraceError
 
@@ -36,7 +36,7 @@ class LeaseRenewer:
         try:
             while not self._backend.pause(self._worker.renewal_interval, self._stop):
                 while (ask := self._worker.renew_leases()) is not None:
-                    perform(self._backend, self._worker, ask)
+                    send_requests(self._backend, self._worker, ask)
         except DatabaseClosed:
             pass
         except HeadraceError as error:

@@ -59,7 +59,7 @@ class PendingEntryRequests:
         requests = [words for one in due for words in self._requests.redeliver(one.raw_id)]
         return SendRequests(requests, on_replies, undo)
 
-    def count_deliveries(self, due: list[Delivery[Any]], now: int) -> SendRequests:
+    def read_delivery_counts(self, due: list[Delivery[Any]], now: int) -> SendRequests:
         """Read how often these entries, pending with this consumer, were delivered.
 
         For batches: an entry whose next delivery is its last one must be redelivered alone.

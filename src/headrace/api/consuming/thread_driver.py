@@ -12,16 +12,21 @@ from typing import Any
 
 from headrace.api.backend import Stop
 from headrace.api.batch import Batch, Work
+from headrace.api.consuming.action_runner import (
+    DrivenConsumer,
+    require_handled,
+    send_requests,
+    wait,
+)
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import log
 from headrace.api.consuming.lease_renewer import LeaseRenewer
-from headrace.api.consuming.runner import DrivenConsumer, perform, require_handled, wait
 from headrace.api.delivery import Delivery
 from headrace.errors import HeadraceError
 
 
-def works(consumer: DrivenConsumer, batches: BatchSettings | None) -> Iterator[Any]:
+def iter_work(consumer: DrivenConsumer, batches: BatchSettings | None) -> Iterator[Any]:
     """Iterate over entries or batches; each is acknowledged when the next one is requested."""
     with ThreadDriver(consumer, batches) as driver:
         while (work := driver.next()) is not None:
@@ -64,7 +69,7 @@ class ThreadDriver:
 
     def _finish(self) -> None:
         while (action := self.worker.next()) is not FINISHED:
-            self._do(action)
+            self._perform_action(action)
 
     def _wake(self) -> None:
         if getattr(self._settling, "now", False):
@@ -91,12 +96,12 @@ class ThreadDriver:
                 return action
             if action is FINISHED:
                 return None
-            self._do(action)
+            self._perform_action(action)
 
-    def _do(self, action: Action) -> None:
+    def _perform_action(self, action: Action) -> None:
         """Perform an action other than a delivery."""
         if isinstance(action, SendRequests):
-            perform(self._backend, self.worker, action)
+            send_requests(self._backend, self.worker, action)
             return
         assert isinstance(action, BlockingRead | Idle)
         stop = Stop()

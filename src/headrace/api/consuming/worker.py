@@ -126,8 +126,8 @@ class Worker:
         self._retry_delay_ms = 0
         self._stopped_ms: int | None = None
         self._releasing = False  # one of the callers releases the remaining entries
-        self._must_check = False  # look for gaps before the next delivery
-        self._checked_at_end = False  # gaps were looked for when it was stopped
+        self._must_check_gaps = False  # look for gaps before the next delivery
+        self._checked_gaps_at_stop = False  # gaps were looked for when it was stopped
 
     @property
     def counters(self) -> Counters:
@@ -140,7 +140,7 @@ class Worker:
         return min(self.policy.ownership_ms / 3000, 1.0)
 
     @property
-    def stopped(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether it is ending: stop() was called, or `block` seconds passed without anything to do."""
         return self._stopped_ms is not None
 
@@ -159,14 +159,14 @@ class Worker:
                 return self._send_acks()
             if self._stopped_ms is not None:
                 return self._next_request(now)
-            if self._must_check:
+            if self._must_check_gaps:
                 waits = now < self._retry_at_ms
-                return self._idle(now, self._retry_at_ms) if waits else self._check_state()
+                return self._idle(now, self._retry_at_ms) if waits else self._request_gap_check()
             if self._batch_timer is not None:
                 return self._next_batch(now, complete=False) or self._next_request(now)
             first = self._in_flight.first_ready()
             if first is not None and self._entry_requests.lease_is_valid(first, now):
-                self._in_flight.start([first], now)
+                self._in_flight.mark_running([first], now)
                 self._idle_since_ms = None
                 return first
             return self._next_request(now)
@@ -178,7 +178,7 @@ class Worker:
         """
         timer, in_flight = self._batch_timer, self._in_flight
         assert timer is not None
-        timer.observe(in_flight.first_ready() is not None, now)
+        timer.start_or_stop(in_flight.first_ready() is not None, now)
         is_full = in_flight.ready_count() >= timer.size or in_flight.has_last_try()
         if not is_full and not timer.is_due(now, complete):
             return None
@@ -187,7 +187,7 @@ class Worker:
             return self._entry_requests.renew_leases(entries, now) if now >= self._retry_at_ms else None
         if not entries:
             return None
-        in_flight.start(entries, now)
+        in_flight.mark_running(entries, now)
         timer.restart()
         self._idle_since_ms = None
         return Batch(entries, self)
@@ -216,7 +216,7 @@ class Worker:
         if not in_flight.acks or now < self._retry_at_ms:
             return False
         return (
-            in_flight.acks_urgent
+            in_flight.has_urgent_ack
             or len(in_flight.acks) >= most
             or not 0 <= now - in_flight.acks_since_ms < ACK_DELAY_MS
         )
@@ -266,7 +266,7 @@ class Worker:
         for one in several:
             if one.times_delivered != UNKNOWN_DELIVERIES:
                 self._in_flight.schedule(one, one.due_ms)
-        return self._entry_requests.count_deliveries(uncounted, now)
+        return self._entry_requests.read_delivery_counts(uncounted, now)
 
     def _wait(self, now: int, capacity: int) -> Action:
         """Wait for new entries if there is capacity and no other caller fetches."""
@@ -280,7 +280,7 @@ class Worker:
             return self._idle(now, until)
         next_claim = now + self.policy.claim_interval_ms if self.policy.server_rules else self._next_claim_ms
         until = next_claim if until is None else min(until, next_claim)
-        if self._block_ms is not None and self._in_flight.running == self._in_flight.ready_count() == 0:
+        if self._block_ms is not None and self._in_flight.running_count == self._in_flight.ready_count() == 0:
             self._idle_since_ms = now if self._idle_since_ms is None else self._idle_since_ms
             over = self._idle_since_ms + self._block_ms
             if over <= now:
@@ -301,7 +301,7 @@ class Worker:
     def _on_waited(self, replies: Replies) -> None:
         """Process the reply of a read that waited."""
         self._on_fetched(replies)
-        self._must_check = bool(self._gaps.raises and replies[-1])
+        self._must_check_gaps = bool(self._gaps.raises_gaps and replies[-1])
 
     def _idle(self, now: int, until: int | None) -> Idle:
         return Idle(None if until is None else max(0, until - now) / 1000, self.revision)
@@ -310,9 +310,9 @@ class Worker:
         """Return the next action while stopping: acknowledge and release."""
         if self._in_flight.acks:
             return self._send_acks()
-        if self._gaps.has_unchecked and not self._checked_at_end:
-            self._checked_at_end = True
-            return self._check_state()
+        if self._gaps.has_unchecked and not self._checked_gaps_at_stop:
+            self._checked_gaps_at_stop = True
+            return self._request_gap_check()
         rest = [one for one in self._in_flight.by_id.values() if one.state in (READY, QUEUED, WAITING)]
         if not rest or self._releasing:
             return FINISHED
@@ -456,7 +456,7 @@ class Worker:
     def _take_acks(self) -> dict[bytes, None]:
         taken = self._in_flight.acks
         self._in_flight.acks = {}
-        self._in_flight.acks_urgent = False
+        self._in_flight.has_urgent_ack = False
         return taken
 
     def _restore_acks(self, taken: dict[bytes, None]) -> None:
@@ -506,11 +506,11 @@ class Worker:
         self._on_fetched([read])
         self._raise_gap(gap)
 
-    def _check_state(self) -> SendRequests:
+    def _request_gap_check(self) -> SendRequests:
         """Look for entries that were removed before the group read them."""
 
         def on_replies(replies: Replies) -> None:
-            self._must_check = False
+            self._must_check_gaps = False
             self._raise_gap(self._find_gap(*replies))
 
         return SendRequests(self._requests.group_state(), on_replies, lambda: None, handles_errors=True)
@@ -524,14 +524,14 @@ class Worker:
 
     def _raise_gap(self, gap: StreamGap | AccessDenied | None) -> None:
         """Raise a gap, if gaps are to be raised. Entries that were read after it are released."""
-        if gap is not None and self._gaps.raises and self._stopped_ms is None:
+        if gap is not None and self._gaps.raises_gaps and self._stopped_ms is None:
             raise gap
 
     def _on_fetched(self, replies: Replies) -> None:
         """Process the reply of a read, which is the last one: None, or the stream's name and its entries."""
         self._fetching = False
         if self._batch_timer is not None:
-            self._batch_timer.fetched = True
+            self._batch_timer.has_fetched = True
         reply = replies[-1]
         if not reply:
             self._nothing_new = True

@@ -42,7 +42,7 @@ class EngineTransport(asyncio.Transport):
         super().__init__()
         self._loop = loop
         self._protocol = protocol
-        self._thread = threading.get_ident()
+        self._thread_id = threading.get_ident()
         self._sending = False  # the loop's own thread executes: it delivers the replies afterwards
         self._unsent: list[bytes] = []  # written while the executor was busy
         self._executor_busy = False
@@ -109,7 +109,7 @@ class EngineTransport(asyncio.Transport):
         if (
             self._delivery_scheduled
             or self._closing
-            or (self._sending and threading.get_ident() == self._thread)
+            or (self._sending and threading.get_ident() == self._thread_id)
         ):
             return
         self._delivery_scheduled = True

@@ -38,16 +38,16 @@ class TimerThread:
     def __init__(self, database: TimedDatabase) -> None:
         self.wakeup = Wakeup(background=True)
         self._database = weakref.ref(database, lambda _: self.wakeup.wake())
-        self._running = threading.Lock()  # acquired once, by the timer thread; no thread waits for it
+        self._running_lock = threading.Lock()  # acquired once, by the timer thread; no thread waits for it
 
     def wake(self) -> None:
         """Check now, because something may be due earlier; start the thread if it is not running."""
         self.wakeup.wake()
-        if not self._running.locked():
+        if not self._running_lock.locked():
             threading.Thread(target=self._run, name="headrace-timer", daemon=True).start()
 
     def _run(self) -> None:
-        if not self._running.acquire(False):
+        if not self._running_lock.acquire(False):
             return  # two threads have started it at once
         while True:
             database = self._database()

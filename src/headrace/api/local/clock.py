@@ -105,7 +105,7 @@ def elapsed_ms_of(clock: Clock) -> Callable[[], int]:
 
 def clock_change_checker(clock: Clock, listener: Callable[[int], None]) -> Callable[[], None]:
     """Return a function that calls the listener with the milliseconds by which the clock was set, if any."""
-    return ClockWatch(RealClock(), listener).follow if isinstance(clock, SystemClock) else do_nothing
+    return ClockWatch(RealClock(), listener).check_clock if isinstance(clock, SystemClock) else do_nothing
 
 
 def do_nothing() -> None:

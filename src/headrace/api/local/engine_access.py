@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from headrace.api.local.clock import Clock
 from headrace.engine.engine import Engine
-from headrace.keyspace.image import KeyspaceImage
+from headrace.keyspace.keyspace_image import KeyspaceImage
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ class EngineSession:
         self._wakeup = Wakeup()
         self._parser = RequestParser()
         self._closed = False
-        self._committed = -1  # the session's last write offset that was committed
+        self._committed_offset = -1  # the session's last write offset that was committed
         self._session: Session = local_engine.run_locked(
             lambda: local_engine.engine.session(now_ms=local_engine.now_ms())
         )
@@ -43,7 +43,7 @@ class EngineSession:
         session = self._session
         if self._closed or session.killed or self._local_engine.closed_reason is not None:
             return True
-        return session.closing and session.reply.pending() == 0
+        return session.closing and session.reply.pending_bytes() == 0
 
     def __repr__(self) -> str:
         return f"EngineSession({'closed' if self.closed else 'open'})"
@@ -63,7 +63,7 @@ class EngineSession:
         session = self._session
         self._parser.feed(data)
         self.resume(self._local_engine.now_ms())
-        return session.reply.pending() > 0 or session.closing
+        return session.reply.pending_bytes() > 0 or session.closing
 
     def receive(self, timeout: float | None) -> bytes:
         """Return all replies that were not received yet; b"" after `timeout` seconds without any.
@@ -97,9 +97,9 @@ class EngineSession:
         """Return when the session's changes are durable, or raise NotOnDisk once."""
         written = self._session.last_write_offset
         try:
-            self._local_engine.commit_and_wake(written if written != self._committed else -1)
+            self._local_engine.commit_and_wake(written if written != self._committed_offset else -1)
         finally:
-            self._committed = written
+            self._committed_offset = written
 
     def close(self) -> None:
         """End the session: its waits, watches and subscriptions. A second call does nothing.

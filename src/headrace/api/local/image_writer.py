@@ -3,8 +3,8 @@
     this thread       lock ─ image ─ unlock ─ lock ─ some steps ─ unlock ─ pause ─ lock ─ some steps ─ ...
     encoder thread                                       └▶ compress, write ───────────────── sync
 
-The image is that of one moment (keyspace/image.py). A slice of steps holds the engine's lock for half a
-millisecond. A thread that waits for the lock gets it in the pause.
+The image is that of one moment (keyspace/keyspace_image.py). A slice of steps holds the engine's lock for
+half a millisecond. A thread that waits for the lock gets it in the pause.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from headrace.api.local.engine_access import EngineAccess
 from headrace.errors import DatabaseClosed, HeadraceError
-from headrace.keyspace.image import KeyspaceImage
+from headrace.keyspace.keyspace_image import KeyspaceImage
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import File
 from headrace.persistence.gradual_writer import gradual_writer

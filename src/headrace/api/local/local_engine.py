@@ -30,8 +30,8 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
-from headrace.keyspace.image import KeyspaceImage
-from headrace.resp.reader import ReplyReader
+from headrace.keyspace.keyspace_image import KeyspaceImage
+from headrace.resp.reply_reader import ReplyReader
 from headrace.visibility import Public
 
 T = TypeVar("T")
@@ -41,8 +41,10 @@ STREAMS = b"STREAMS"
 IDLE_SESSIONS_MAX = cython.declare(cython.Py_ssize_t, 64)  # sessions kept for the next request
 NEVER_DUE_MS = cython.declare(cython.longlong, 1 << 62)  # later than any deadline
 FOREVER_S = 1e9  # thirty years: longer waits have no limit
-CLOSED = "the database is closed"
-PAUSED = "ERR not available during CLIENT PAUSE: use a separate client to wait for the end of the pause"
+CLOSED_MESSAGE = "the database is closed"
+PAUSED_MESSAGE = (
+    "ERR not available during CLIENT PAUSE: use a separate client to wait for the end of the pause"
+)
 
 
 @cython.final
@@ -74,7 +76,7 @@ class LocalEngine:
         self.engine, self.clock, self.now = engine, clock, clock.now_ms
         self.elapsed_ms, self.adjust_to_clock = (
             elapsed_ms_of(clock),
-            clock_change_checker(clock, engine.adjust_clock),
+            clock_change_checker(clock, engine.on_clock_set),
         )
         self.lock, self.snapshot_lock, self.reader = Lock(), Lock(), ReplyReader()
         self.storage = self.timer = self.closed_reason = None
@@ -248,7 +250,7 @@ class LocalEngine:
             or session.reply_mode != 0
             or session.closing
             or session.reply.protocol != 2
-            or session.reply.pending() > 0
+            or session.reply.pending_bytes() > 0
             or len(self.idle_sessions) >= IDLE_SESSIONS_MAX
         ):
             self.engine.close(session)
@@ -289,38 +291,42 @@ class LocalEngine:
             self.engine.execute(session, argv, self.now())
             if session.waiting is None:
                 written = self._written_batch(session, before)
-                reply = self._reply(session)
+                reply = self._take_reply(session)
             else:
                 wakeup = session.transport = Wakeup()
                 quick = True  # the blocked thread ticks the engine itself
         finally:
-            if quick and (wakeup is not None or self.engine.cold is None):  # else nodes may become cold
+            if quick and (
+                wakeup is not None or self.engine.cold_storage is None
+            ):  # else nodes may become cold
                 self._release_without_timer()
             else:
                 self.release()
         self.commit_and_wake(written)
         if wakeup is not None:
-            return self._sleep(session, wakeup, stop, before)
+            return self._wait_for_reply(session, wakeup, stop, before)
         return raise_error_reply(reply)
 
     @cython.cfunc
     def _written_batch(self, session: Session, before: cython.longlong) -> cython.longlong:
         """Return the batch in which the session has written since `before`; -1 if it has not."""
         written: cython.longlong = session.last_write_offset
-        return written if written != before or written == self.engine.effects.offset else -1
+        return written if written != before or written == self.engine.effects.log_offset else -1
 
     @cython.cfunc
-    def _reply(self, session: Session) -> object:
+    def _take_reply(self, session: Session) -> object:
         """Take the session's reply and return the session."""
-        killed: cython.bint = session.reply.pending() == 0
-        reply: object = None if killed else self.reader.take(session.reply)
+        killed: cython.bint = session.reply.pending_bytes() == 0
+        reply: object = None if killed else self.reader.read_reply(session.reply)
         self._return_session(session)
         if killed and session.closing:
             return HeadraceError("the command was cut off: CLIENT KILL has closed its session")
         return reply
 
     @cython.cfunc
-    def _sleep(self, session: Session, wakeup: Wakeup, stop: Stop | None, before: cython.longlong) -> object:
+    def _wait_for_reply(
+        self, session: Session, wakeup: Wakeup, stop: Stop | None, before: cython.longlong
+    ) -> object:
         """Wait for the session's reply outside of the lock, and return it."""
         answered: cython.bint = False
         reply: object = None
@@ -342,7 +348,7 @@ class LocalEngine:
                     answered = session.waiting is None
                     if answered:
                         written = self._written_batch(session, before)
-                        reply = self._reply(session)
+                        reply = self._take_reply(session)
                 finally:
                     self.release()
                 self.commit_and_wake(written)
@@ -401,8 +407,8 @@ class LocalEngine:
         self.engine.execute(session, argv, now)
         if session.waiting is not None and not self.engine.unblock(session):
             self.engine.close(session)
-            return CommandError(PAUSED)
-        return self.reader.take(session.reply)
+            return CommandError(PAUSED_MESSAGE)
+        return self.reader.read_reply(session.reply)
 
     # Fast paths to add entries.
 
@@ -480,7 +486,7 @@ class LocalEngine:
     @property
     def durable(self) -> bool:
         """Whether a request that changes data waits for the disk."""
-        return self.storage is not None and self.storage.policy == "always"
+        return self.storage is not None and self.storage.fsync_policy == "always"
 
     def close(self) -> None:
         """Sync everything and release the engine; calls that wait in other threads raise DatabaseClosed.
@@ -489,7 +495,7 @@ class LocalEngine:
         """
         if self.closed_reason is None:
             with self.lock:
-                self.closed_reason = self.closed_reason or CLOSED
+                self.closed_reason = self.closed_reason or CLOSED_MESSAGE
                 wakeups = [session.transport for session in self.engine.clients.values()]
             for wakeup in [*wakeups, *self.sleepers]:
                 if wakeup is not None:

@@ -21,7 +21,7 @@ from headrace.api.local.directory import explain_disk_errors
 from headrace.api.local.engine_access import EngineAccess
 from headrace.api.local.image_writer import write_image
 from headrace.errors import DatabaseClosed, HeadraceError
-from headrace.keyspace.image import KeyspaceImage
+from headrace.keyspace.keyspace_image import KeyspaceImage
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
@@ -42,7 +42,7 @@ class LogOwner(Protocol):
     def take_effects(self) -> None:
         """Move the engine's effects to `uncommitted`. Call it with `lock` and the engine's lock held."""
 
-    def settle(self) -> None:
+    def record_durability(self) -> None:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""
 
     def delay_rewrite(self) -> None:
@@ -57,21 +57,21 @@ class LogRewriter:
 
     def __init__(self, storage: LogOwner) -> None:
         self.storage = storage
-        self._running = threading.Lock()  # held by the thread of an automatic rewrite
+        self._running_lock = threading.Lock()  # held by the thread of an automatic rewrite
         self._logged_error = ""  # the last one
 
     def is_running(self) -> bool:
         """Return whether an automatic rewrite is running."""
-        return self._running.locked()
+        return self._running_lock.locked()
 
     def start(self) -> None:
         """Start an automatic rewrite unless one is running."""
-        if not self._running.acquire(False):
+        if not self._running_lock.acquire(False):
             return
         try:
             threading.Thread(target=self._run, name="headrace-rewrite", daemon=True).start()
         except RuntimeError:  # no more threads, for example because the interpreter is shutting down
-            self._running.release()
+            self._running_lock.release()
 
     def _run(self) -> None:
         try:
@@ -85,7 +85,7 @@ class LogRewriter:
                 logging.getLogger("headrace").error("the log was not rewritten: %s", error)
             self.storage.delay_rewrite()
         finally:
-            self._running.release()
+            self._running_lock.release()
 
     def rewrite(self) -> None:
         """Replace the log with a snapshot of the present data; waits for a snapshot that is being written.
@@ -102,9 +102,9 @@ class LogRewriter:
             whole = False
             try:
                 try:
-                    file = storage.files.create(rewrite.temporary)
+                    file = storage.files.create(rewrite.temporary_path)
                 except BaseException:
-                    self._release(image)
+                    self._release_image(image)
                     raise
                 with contextlib.closing(file):
                     write_image(storage.local_engine, image, file, lambda: storage.closing, rewrite)
@@ -150,11 +150,11 @@ class LogRewriter:
             return log.begin_rewrite(unlocked=self._unlocked, freeze=freeze), images[0]
         except BaseException as error:
             for image in images:
-                self._release(image)
-            self._give_up(error)
+                self._release_image(image)
+            self._require_another_rewrite(error)
             raise
         finally:
-            storage.settle()
+            storage.record_durability()
 
     def _end(self, rewrite: PendingRewrite, whole: bool) -> None:
         """Adopt the new base. After close() the log has already discarded it."""
@@ -166,16 +166,16 @@ class LogRewriter:
                 raise HeadraceError(rewrite.failure)
             storage.set_rewrite_threshold()
         except BaseException as error:
-            self._give_up(error)
+            self._require_another_rewrite(error)
             raise
         finally:
-            storage.settle()
+            storage.record_durability()
 
-    def _give_up(self, error: BaseException) -> None:
+    def _require_another_rewrite(self, error: BaseException) -> None:
         """Require another rewrite if this one was interrupted at an unknown point."""
         if not isinstance(error, OSError | HeadraceError):
             self.storage.log.require_rewrite(f"it was interrupted by {type(error).__name__}")
 
-    def _release(self, image: KeyspaceImage) -> None:
+    def _release_image(self, image: KeyspaceImage) -> None:
         with self.storage.local_engine.lock:
             self.storage.local_engine.engine.keyspace.release(image)

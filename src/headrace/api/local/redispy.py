@@ -29,9 +29,9 @@ from headrace.errors import DatabaseClosed, UsageError
 if TYPE_CHECKING:
     from headrace.api.local.engine_session import EngineSession
 
-CLOSED = "The engine has closed the connection."
+CLOSED_MESSAGE = "The engine has closed the connection."
 RETRIES = 3
-HERE = "the engine in this process"
+ENGINE_ADDRESS = "the engine in this process"
 
 
 class ConnectedDatabase(Protocol):
@@ -99,7 +99,7 @@ class EngineSocket:
             return True
         self._unread = memoryview(self._engine_session.receive(timeout))
         if not self._unread and self._engine_session.closed:
-            raise ConnectionResetError(CLOSED)
+            raise ConnectionResetError(CLOSED_MESSAGE)
         return len(self._unread) > 0
 
     def _fetch(self, timeout: float | None) -> None:
@@ -145,7 +145,7 @@ class EngineConnectionBase:
         socket_timeout: float | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(path=HERE, socket_timeout=socket_timeout, **settings)  # type: ignore[call-arg]
+        super().__init__(path=ENGINE_ADDRESS, socket_timeout=socket_timeout, **settings)  # type: ignore[call-arg]
 
 
 class EngineConnection(EngineConnectionBase, UnixDomainSocketConnection):

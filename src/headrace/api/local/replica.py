@@ -42,7 +42,7 @@ KEEPALIVE_S = 1.0
 RETRY_S, RETRY_MAX_S = 0.2, 30.0
 RECEIVE_BYTES = 64 * 1024  # applied with the lock held once
 CONNECT = "connect"
-SET_WHAT = "open it with skip_foreign_types=True to skip keys of other types"
+SKIP_FOREIGN_ADVICE = "open it with skip_foreign_types=True to skip keys of other types"
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,12 @@ class Replica:
     def __init__(self, local_engine: LocalEngine, url: str, skip_foreign_types: bool = False) -> None:
         self.local_engine = local_engine
         self.skip_foreign_types = skip_foreign_types
-        parsed, self.shown = parse_server_url(url), without_password(url)
+        parsed, self.display_url = parse_server_url(url), without_password(url)
         if parsed.kind == "cluster":
-            raise UsageError(f"{self.shown}: a copy follows one server, not a cluster; name one of its nodes")
-        self._topology = topology_of_url(parsed, self.shown)
+            raise UsageError(
+                f"{self.display_url}: a copy follows one server, not a cluster; name one of its nodes"
+            )
+        self._topology = topology_of_url(parsed, self.display_url)
         self._applier = StreamApplier(local_engine.engine, skip_foreign_types)
         storage = local_engine.storage
         # What the database has got since it was promoted: saved before it follows a server again.
@@ -94,7 +96,10 @@ class Replica:
         self._error = ""
         self._skipped_keys: dict[str, int] = {}
         self._file: IO[bytes] | None = None
-        self._coming: tuple[str, int] = ("", 0)  # history and offset of the snapshot that is received
+        self._snapshot_position: tuple[str, int] = (
+            "",
+            0,
+        )  # history and offset of the snapshot that is received
         self._promoted = False
         self._stopped = threading.Event()
         self._online = threading.Event()
@@ -138,14 +143,14 @@ class Replica:
         self._promoted = True
         self.stop()
         if self._tail is not None:
-            self._tail.begin()
+            self._tail.mark_possible()
         engine = self.local_engine.engine
 
         def allow() -> None:
             self._applier.discard_transaction()
             engine.write_gate.set_read_only(False)
             engine.keyspace.hide_expired = False
-            engine.rules.suspend()
+            engine.rule_runner.suspend()
 
         self.local_engine.run_locked(allow)
 
@@ -157,7 +162,7 @@ class Replica:
         """Return the state of the connection, and what was skipped."""
         link = self._link
         return ReplicaStatus(
-            self.shown,
+            self.display_url,
             CONNECT if link is None else link.state,
             self._offset,
             self._offset if link is None else max(link.received_offset, self._offset),
@@ -180,7 +185,7 @@ class Replica:
                 return
             except (HeadraceError, redis.RedisError, OSError, *CONNECTION_ERRORS) as error:
                 if str(error) != self._error:
-                    LOG.warning("no copy of %s at the moment: %s", self.shown, error)
+                    LOG.warning("no copy of %s at the moment: %s", self.display_url, error)
                 self._error = str(error) or type(error).__name__
             pause = RETRY_S if self._online.is_set() else min(2 * pause, RETRY_MAX_S)
             self._online.clear()
@@ -233,10 +238,10 @@ class Replica:
 
         def apply() -> int:
             try:
-                self._applier.apply(link.commands(), self._now())
+                self._applier.apply(link.command_reader(), self._now())
             finally:
                 self._offset = link.offset
-            return self.local_engine.engine.effects.offset
+            return self.local_engine.engine.effects.log_offset
 
         batch = self.local_engine.run_locked(apply)
         link.take_raw()
@@ -253,13 +258,13 @@ class Replica:
         assert self._link is not None
         self._history = history
         if self._tail is not None:
-            self._tail.end()
+            self._tail.mark_impossible()
         set_dialect(self._applier, self._link.stream_dialect, None)
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Open a file for the snapshot."""
-        LOG.info("receiving a snapshot of %s", self.shown)
-        self._coming = history, offset
+        LOG.info("receiving a snapshot of %s", self.display_url)
+        self._snapshot_position = history, offset
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def on_snapshot_bytes(self, data: bytes) -> None:
@@ -298,14 +303,14 @@ class Replica:
             engine.keyspace.settings,
             now_ms=self._now(),
             skip_foreign_types=self.skip_foreign_types,
-            advice=SET_WHAT,
+            advice=SKIP_FOREIGN_ADVICE,
             progress=show_progress,
-            cold=engine.cold,
+            cold=engine.cold_storage,
         )
 
         def replace() -> None:
             engine.keyspace.replace_databases(keyspace)
-            self._history, self._offset = self._coming[0] or None, self._coming[1]
+            self._history, self._offset = self._snapshot_position[0] or None, self._snapshot_position[1]
             self._applier.is_torn = False
             set_dialect(self._applier, link.stream_dialect, loaded)
             self._applier.select(selected_database(loaded))
@@ -316,11 +321,11 @@ class Replica:
             self._tail.save(keyspace)
         self.local_engine.run_locked(replace)
         if self._tail is not None:
-            self._tail.end()
+            self._tail.mark_impossible()
         with suppress(NotOnDisk):
             self.local_engine.commit_and_wake(-1)
         if self.local_engine.storage is not None:
             self.local_engine.storage.replace_log()
         self._skipped_keys = dict(loaded.skipped)
-        LOG.info("loaded %d keys of %s", loaded.keys, self.shown)
-        link.loaded(self._now())
+        LOG.info("loaded %d keys of %s", loaded.keys, self.display_url)
+        link.on_snapshot_loaded(self._now())

@@ -54,10 +54,10 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
-from headrace.persistence.recovery import Recovered, recover, skipped_notes
+from headrace.persistence.recovery import RecoveryResult, recover, skipped_notes
 from headrace.streams.cold_run import CACHE_BYTES
 
-SET_WHAT = "open it with skip_foreign_types=True to leave out what has other types"
+SKIP_FOREIGN_ADVICE = "open it with skip_foreign_types=True to leave out what has other types"
 SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
 RETRY_MS = 100  # between attempts to write after a failure
 REWRITE_RETRY_MS = 1000
@@ -85,7 +85,7 @@ class Storage:
         self.cold_cache_memory = cold_cache_memory
         self.skip_foreign_types = skip_foreign_types
         self.names = LogFileNames()
-        self.policy = policy
+        self.fsync_policy = policy
         self.rewrite_min_bytes = rewrite_min_bytes
         self.lock = threading.Lock()
         self.log = DurableLog(
@@ -102,7 +102,7 @@ class Storage:
         )
         self.batch_count = 0  # batches taken from the engine
         self.uncommitted: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
-        self.synced = 0  # batches before this one are synced
+        self.synced_before = 0  # batches before this one are synced
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.is_attached = False
@@ -115,12 +115,12 @@ class Storage:
         self._sync: BackgroundSync | None = None
         self._sync_offset = 0
         self._sync_batch_count = 0
-        self._rewrite_at = 0  # bytes: a larger log is rewritten
-        self._retry_ms = 0  # when the next rewrite of an unusable log may start
+        self._rewrite_threshold = 0  # bytes: a larger log is rewritten
+        self._next_rewrite_ms = 0  # when the next rewrite of an unusable log may start
 
     # Opening and closing.
 
-    def load(self, engine: Engine, now_ms: int) -> Recovered:
+    def load(self, engine: Engine, now_ms: int) -> RecoveryResult:
         """Load the files into the empty engine; the log continues after them. Raises HeadraceError."""
         try:
             with explain_disk_errors(self.files):
@@ -131,7 +131,7 @@ class Storage:
         except BaseException:
             self.abandon()
             raise
-        self.found_comment = found.ending
+        self.found_comment = found.last_comment
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
         if found.ignored_snapshot:
@@ -140,7 +140,7 @@ class Storage:
             )
         self.set_rewrite_threshold()
         engine.stats.reset()
-        engine.record_effects(True)
+        engine.set_effect_recording(True)
         if self.object_uploader is not None:
             self.object_uploader.begin()
         return found
@@ -149,14 +149,14 @@ class Storage:
         """Serve this engine from now on. Call it after load()."""
         self.local_engine = local_engine
         self.is_attached = True
-        cold = local_engine.engine.cold
+        cold = local_engine.engine.cold_storage
         if cold is not None:
-            self._start_cooling(cold)
+            self._start_cold_writer(cold)
             local_engine.wake_timer()  # rules of the loaded streams may have work
 
-    def _start_cooling(self, cold: ColdStorage) -> None:
+    def _start_cold_writer(self, cold: ColdStorage) -> None:
         self.cold_writer = ColdWriter(self.local_engine, cold)
-        cold.writer = self.cold_writer.start
+        cold.start_writing = self.cold_writer.start
         if isinstance(cold.store, ColdStore):
             local_engine = self.local_engine
             cold.store.monitor = ColdFileMonitor(
@@ -166,13 +166,13 @@ class Storage:
 
     def _open_cold_storage(self, engine: Engine) -> None:
         """Open the cold storage if it is not, also later than load() for a rule."""
-        if engine.cold is None:
+        if engine.cold_storage is None:
             cold = engine.open_cold_storage(ColdStore(self.cold_files), self.hot_memory)
             cold.cache.limit = self.cold_cache_memory
             if self.is_attached:
-                self._start_cooling(cold)
+                self._start_cold_writer(cold)
 
-    def _recover(self, engine: Engine, now_ms: int) -> Recovered:
+    def _recover(self, engine: Engine, now_ms: int) -> RecoveryResult:
         manifest = None
         with contextlib.suppress(Damaged, OSError):  # which recover() reports
             manifest = Manifest.load(self.files, self.names)
@@ -190,10 +190,10 @@ class Storage:
             truncated_ok=True,
             now_ms=now_ms,
             skip_foreign_types=self.skip_foreign_types,
-            foreign_advice=SET_WHAT,
+            foreign_advice=SKIP_FOREIGN_ADVICE,
         )
         found.notes.extend(skipped_notes(skipped))
-        engine.rules.suspend()
+        engine.rule_runner.suspend()
         self.log.open(found.manifest, lambda file: self._write_base(engine, file, now_ms))
         return found
 
@@ -218,7 +218,7 @@ class Storage:
                 self._write()
                 failure = "" if self.log.close(True, self.last_comment) else self.log.failure
                 if not failure:
-                    self.local_engine.durable_before = self.synced = self.batch_count
+                    self.local_engine.durable_before = self.synced_before = self.batch_count
             finally:
                 self.cold_files.close()
                 self.closed = True
@@ -242,7 +242,7 @@ class Storage:
             if self.closed:
                 raise DatabaseClosed("the database was closed before this change was on the disk")
             self._commit()
-            grown = self.log.size > self._rewrite_at
+            grown = self.log.size > self._rewrite_threshold
         if grown:
             self.rewriter.start()
 
@@ -250,7 +250,7 @@ class Storage:
         """Take the effects, write them, and sync them if the policy promises it. The lock is held."""
         try:
             whole = self._write()
-            self.settle()
+            self.record_durability()
         except BaseException:
             self._schedule_timer()
             raise
@@ -271,22 +271,24 @@ class Storage:
     def take_effects(self) -> None:
         """Move the engine's effects to `uncommitted`. One statement without a call: see aof/log.py, 7."""
         effects = self.local_engine.engine.effects
-        effects.offset = self.batch_count + 1
+        effects.log_offset = self.batch_count + 1
         self.batch_count, self.uncommitted, effects.items[:] = (
-            effects.offset,
+            effects.log_offset,
             self.uncommitted + effects.items,
             (),
         )
 
-    def settle(self) -> None:
+    def record_durability(self) -> None:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""
         log = self.log
         failure = log.failure
         if not failure and not self.uncommitted:
             self.local_engine.durable_before = self.batch_count
             if log.synced == log.written:
-                self.synced = self.batch_count
-        if not self.timer_scheduled and (failure or (self.policy == "everysec" and log.synced < log.written)):
+                self.synced_before = self.batch_count
+        if not self.timer_scheduled and (
+            failure or (self.fsync_policy == "everysec" and log.synced < log.written)
+        ):
             self._schedule_timer()  # first: once writes are rejected, no commit would wake the timer thread
         if failure or log.reported_failure:
             log.report()
@@ -327,17 +329,17 @@ class Storage:
         interrupted = self.local_engine.durable_before < self.batch_count
         if (self.local_engine.engine.effects.items or interrupted) and not log.reported_failure:
             self._commit_if_possible()  # effects without a commit: keys have expired
-        if log.size > self._rewrite_at and not self.rewriter.is_running():
+        if log.size > self._rewrite_threshold and not self.rewriter.is_running():
             self.rewrite_requested = True
         log.tick(now_ms)
         if self._sync is None and log.synced >= self._sync_offset:
-            self.synced = max(self.synced, self._sync_batch_count)
-        if (log.needs_rewrite and now_ms >= self._retry_ms) or self.rewrite_requested:
+            self.synced_before = max(self.synced_before, self._sync_batch_count)
+        if (log.needs_rewrite and now_ms >= self._next_rewrite_ms) or self.rewrite_requested:
             self.rewrite_requested = False
-            self._retry_ms = now_ms + REWRITE_RETRY_MS
+            self._next_rewrite_ms = now_ms + REWRITE_RETRY_MS
             self.rewriter.start()
         if log.failure:
-            self.settle()
+            self.record_durability()
         elif log.reported_failure:  # the log has what it was given; a commit may have been interrupted before
             self._commit_if_possible()
 
@@ -389,7 +391,7 @@ class Storage:
             with self.lock:
                 if not self.closed:
                     self.log.require_rewrite(f"it is of older data ({error})")
-                    self.settle()
+                    self.record_durability()
             raise
 
     def request_rewrite(self) -> None:
@@ -399,11 +401,11 @@ class Storage:
 
     def delay_rewrite(self) -> None:
         """Let the log grow by a quarter before the next automatic attempt."""
-        self._rewrite_at = self.log.size + self.log.size // 4
+        self._rewrite_threshold = self.log.size + self.log.size // 4
 
     def set_rewrite_threshold(self) -> None:
         """Let the log double before the next automatic rewrite."""
-        self._rewrite_at = max(self.rewrite_min_bytes, 2 * self.log.base_size)
+        self._rewrite_threshold = max(self.rewrite_min_bytes, 2 * self.log.base_size)
 
     def _write_base(self, engine: Engine, file: File, now_ms: int) -> None:
         """Write memory as a snapshot that the log can start with."""
@@ -431,7 +433,7 @@ class Storage:
             logging.getLogger("headrace").error("the log was not rewritten: %s", error)
 
 
-class NoSnapshot(CommandError):
+class SnapshotsNotSupported(CommandError):
     """A snapshot was requested of a database that has a log."""
 
     text = (
@@ -452,7 +454,7 @@ class LibraryHost(ServerInterface):
             uploader = self.storage.object_uploader
             known |= {
                 b"appendonly": b"yes",
-                b"appendfsync": self.storage.policy.encode(),
+                b"appendfsync": self.storage.fsync_policy.encode(),
                 b"cold-cache-memory": b"%d" % self.storage.cold_cache_memory,
                 b"cold-local-bytes": b"%d" % (uploader.local_bytes if uploader is not None else LOCAL_BYTES),
                 b"cold-store": uploader.store.url.encode() if uploader is not None else b"",
@@ -461,15 +463,15 @@ class LibraryHost(ServerInterface):
         return known
 
     def save(self, now_ms: int) -> None:
-        """Run SAVE; raises NoSnapshot if there is a log."""
+        """Run SAVE; raises SnapshotsNotSupported if there is a log."""
         if self.storage is not None:
-            raise NoSnapshot()
+            raise SnapshotsNotSupported()
         super().save(now_ms)
 
     def background_save(self, schedule: bool) -> bytes:
-        """Run BGSAVE; raises NoSnapshot if there is a log."""
+        """Run BGSAVE; raises SnapshotsNotSupported if there is a log."""
         if self.storage is not None:
-            raise NoSnapshot()
+            raise SnapshotsNotSupported()
         return super().background_save(schedule)
 
     def rewrite_log(self) -> bytes:
@@ -479,6 +481,6 @@ class LibraryHost(ServerInterface):
         self.storage.request_rewrite()
         return b"Background append only file rewriting started"
 
-    def log_synced(self) -> int:
+    def synced_log_offset(self) -> int:
         """Return the number of synced batches; -1 without a log."""
-        return -1 if self.storage is None else self.storage.synced
+        return -1 if self.storage is None else self.storage.synced_before

@@ -11,14 +11,14 @@ from headrace.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
 from headrace.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
 from headrace.archive.location import ArchiveLocation, store_errors
 from headrace.archive.unreferenced_files import (
-    LaterEntries,
     PresentFile,
-    later_entries,
+    UnarchivedEntries,
     present_files,
+    unarchived_entries,
     unreferenced_files,
 )
 from headrace.archive.verification import check_files
-from headrace.cli.check.paths import ARCHIVES_DEEP
+from headrace.cli.check.paths import ARCHIVE_DEPTH_MAX
 from headrace.cli.output.progress import progress_bar
 from headrace.console.rich_text import line
 from headrace.errors import HeadraceError
@@ -53,7 +53,7 @@ def check_archives(location: ArchiveLocation, console: Console) -> int:
     return 0
 
 
-def archives_below(location: ArchiveLocation, depth: int = ARCHIVES_DEEP) -> list[ArchiveLocation]:
+def archives_below(location: ArchiveLocation, depth: int = ARCHIVE_DEPTH_MAX) -> list[ArchiveLocation]:
     """Return the archives at a location: itself, or those at most `depth` folders below it, by name.
 
     Raises:
@@ -176,12 +176,12 @@ def print_unreferenced(
     known, unknown = unreferenced_files(present, current, log.referenced)
     print_files(known, "that were replaced or deleted, kept a week for readers of older versions", console)
     notes: dict[str, str] = {}
-    later: dict[str, list[LaterEntries]] = {}
+    later: dict[str, list[UnarchivedEntries]] = {}
     for file in unknown:
         if archive is None:
             break
         try:
-            more = later_entries(archive.location, file, archive.archived_through)
+            more = unarchived_entries(archive.location, file, archive.archived_through)
         except HeadraceError:
             notes[file.path] = " (not a whole file of entries)"
             continue

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.persistence.check import has_log
 
 DELTA_LOG = "_delta_log"
-ARCHIVES_DEEP = 3  # folders below a directory, in search of archives
+ARCHIVE_DEPTH_MAX = 3  # folders below a directory, in search of archives
 
 
 def is_archive(file: str) -> bool:
@@ -35,7 +35,7 @@ def holds_archives(file: str) -> bool:
         below.sort()
         if DELTA_LOG in below:
             return True
-        if folder[len(file) :].count(os.sep) >= ARCHIVES_DEEP:
+        if folder[len(file) :].count(os.sep) >= ARCHIVE_DEPTH_MAX:
             below.clear()
     for parent in Path(os.path.abspath(file)).parents:
         if is_archive(str(parent)):

@@ -14,7 +14,7 @@ from headrace.cli.connections.stream_client import NotExecuted, StreamClient, cl
 from headrace.cli.options.completion import complete_streams
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.printing import bytes_from_json
-from headrace.cli.output_errors import writing
+from headrace.cli.output_errors import wrap_output_errors
 from headrace.client.connection import Words
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import servers_at
@@ -94,7 +94,7 @@ class EntryAppender:
     def __init__(self, client: StreamClient, entry_id: str, maxlen: int | None) -> None:
         self.client = client
         trim: Words = () if maxlen is None else ("MAXLEN", "~", maxlen)
-        self.head: Words = ("XADD", client.key, *trim, entry_id)
+        self.xadd_prefix: Words = ("XADD", client.key, *trim, entry_id)
         self.added = 0
 
     def add(self, entries: list[Fields]) -> None:
@@ -103,7 +103,7 @@ class EntryAppender:
             self.client.connect()
         failed: Exception | None = None
         try:
-            replies = self.client.pipeline([(*self.head, *fields) for fields in entries])
+            replies = self.client.pipeline([(*self.xadd_prefix, *fields) for fields in entries])
         except NotExecuted as error:
             failed, replies = error, error.replies
         except CONNECTION_ERRORS as error:
@@ -117,7 +117,7 @@ class EntryAppender:
                 failed = failed or HeadraceError(f"the reply to XADD is no ID: {printable(repr(reply))}")
             else:
                 self.added += 1
-                with writing():
+                with wrap_output_errors():
                     click.echo(reply.decode())
         if isinstance(failed, NotExecuted):
             raise NotExecuted(f"{failed}; {self.summary()}", []) from failed

@@ -23,7 +23,7 @@ from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.reader import Execute
-from headrace.persistence.check import FileReport, Report, check_file, fix
+from headrace.persistence.check import CheckReport, FileReport, check_file, fix
 from headrace.persistence.recovery import describe_counts
 from headrace.plurals import plural
 
@@ -79,7 +79,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
         return check_archives(with_storage_options(archive_location(file), storage_options), console)
     if storage_options:
         raise UsageError("--storage-option is for an archive in an object store")
-    report = read(file, console, cold_store)
+    report = read_report(file, console, cold_store)
     print_report(report, console)
     if report.damage is None:
         raise_if_foreign(report)
@@ -91,13 +91,13 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
     size = report.damaged_file.size
     if not fixing:
         raise HeadraceError(
-            f"{report.damage.file} is damaged: --fix would keep its first {report.valid:,} bytes,"
-            f" cut off {size - report.valid:,} and keep a copy"
+            f"{report.damage.file} is damaged: --fix would keep its first {report.valid_bytes:,} bytes,"
+            f" cut off {size - report.valid_bytes:,} and keep a copy"
         )
     copy = fix(report)
-    removed = plural(size - report.valid, "byte")
+    removed = plural(size - report.valid_bytes, "byte")
     console.print(line(f"Cut off the last {removed}; the original file is {copy}"), soft_wrap=True)
-    again = read(file, console, cold_store)
+    again = read_report(file, console, cold_store)
     if again.damage is not None:
         raise HeadraceError(f"{file} is still damaged; run the check again")
     raise_if_foreign(again)
@@ -105,7 +105,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
     return 0
 
 
-def raise_if_foreign(report: Report) -> None:
+def raise_if_foreign(report: CheckReport) -> None:
     """Raise HeadraceError if the undamaged files have data of types that Headrace does not support."""
     if report.unreadable is not None:
         raise HeadraceError(f"{report.unreadable}; the file is not damaged, but headrace cannot read on")
@@ -116,7 +116,7 @@ def raise_if_foreign(report: Report) -> None:
         )
 
 
-def read(file: str, console: Console, cold_store: str) -> Report:
+def read_report(file: str, console: Console, cold_store: str) -> CheckReport:
     """Return the report on a file or directory. cold_store: the URL of an object store, or ""."""
     try:
         with console.status(line(f"Reading {file}")):
@@ -134,7 +134,7 @@ def new_keyspace() -> tuple[Keyspace, Execute, dict[str, int]]:
     return engine.keyspace, replayer.replay, replayer.skipped
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: CheckReport, console: Console) -> None:
     """Print the contents of the files and notes about them."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("file", overflow="fold")
@@ -176,7 +176,7 @@ def aux_text(name: bytes, value: bytes) -> str:
     return text
 
 
-def keys_table(report: Report) -> Table:
+def keys_table(report: CheckReport) -> Table:
     """Return a table with a row per database."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("db", justify="right")

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from headrace.cli.connections.child_server import temporary_server
 from headrace.cli.connections.spark_session import announced_spark
-from headrace.cli.demo.data import ROWS, TIMES, ZONE, carrier_names, data_file, flights
+from headrace.cli.demo.data import ROWS, TIME_COLUMN, ZONE, carrier_names, data_file, flights
 from headrace.cli.demo.drawing import carrier_table, draw_chart, hour_table
 from headrace.cli.demo.query import (
     FIELDS,
@@ -46,7 +46,7 @@ MICRO_BATCHES = 5
 ARCHIVE_BATCHES = 3
 
 ENTRY_BYTES = 101  # of a flight in the stream
-HOT_SHARE = 12  # the server keeps a twelfth of the stream in memory
+STREAM_TO_HOT_MEMORY = 12  # the server keeps a twelfth of the stream in memory
 
 INDENT = " " * 11
 PORT = 7777  # the default of serve, load and archive
@@ -56,7 +56,7 @@ SQL = (
     "count(DISTINCT origin || dest) routes, avg((dep_delay > 15)::INT) * 100 late FROM flights"
 )
 
-MARK = "headrace-demo.json"
+MARK_FILE = "headrace-demo.json"
 ARCHIVE = "archive"
 CHART = "delays.png"
 HOURS = "delays-by-hour.csv"
@@ -91,7 +91,7 @@ def command(output: Path, rows: int) -> None:
     started = time.monotonic()
     prepare_output(output)
     console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
-    hot_bytes = max(rows * ENTRY_BYTES // HOT_SHARE, 1 << 16)
+    hot_bytes = max(rows * ENTRY_BYTES // STREAM_TO_HOT_MEMORY, 1 << 16)
     with temporary_server("--stream-hot-memory", str(hot_bytes)) as url:
         with Servers(url, reconnect_timeout=0) as servers:
             loaded = load_flights(console, servers, rows)
@@ -138,11 +138,13 @@ def prepare_output(output: Path) -> None:
     """
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file; give another --output")
-    if output.exists() and any(output.iterdir()) and not (output / MARK).is_file():
+    if output.exists() and any(output.iterdir()) and not (output / MARK_FILE).is_file():
         raise UsageError(f"{output} is not empty and not from an earlier demo; give another --output")
     try:
         output.mkdir(parents=True, exist_ok=True)
-        (output / MARK).write_text(json.dumps({"made by": "headrace demo", "version": __version__}) + "\n")
+        (output / MARK_FILE).write_text(
+            json.dumps({"made by": "headrace demo", "version": __version__}) + "\n"
+        )
     except OSError as error:
         raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
     shutil.rmtree(output / ARCHIVE, ignore_errors=True)
@@ -162,7 +164,7 @@ def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
         task = bar.add_task("", total=rows, rows=0)
         report = load_rows(
             table.to_batches(),
-            TIMES,
+            TIME_COLUMN,
             servers,
             STREAM,
             on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),

@@ -26,7 +26,7 @@ from headrace.keyspace.settings import Settings
 from headrace.memory_size import parse_memory
 from headrace.persistence.aof.reader import Execute
 from headrace.persistence.data_directory import DiskDirectory, File, write_file
-from headrace.persistence.export import check_received, loaded, replacing, write_snapshot
+from headrace.persistence.export import check_received, loaded, temporary_replacement, write_snapshot
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.plurals import plural
 
@@ -60,21 +60,21 @@ def command(source: str, file: str, overwrite: bool, hot_memory: str, cold_store
 
     FILE gets its name when it is complete and on the disk.
     """
-    limit = memory_of(hot_memory)
+    limit = parse_hot_memory(hot_memory)
     is_url = "://" in source
     if not is_url and not os.path.exists(source):
         raise UsageError(f"{source}: no such directory")
-    with replacing(file, overwrite) as temporary, progress_display() as display:
+    with temporary_replacement(file, overwrite) as temporary, progress_display() as display:
         found = (
-            from_server(source, temporary, display)
+            export_server(source, temporary, display)
             if is_url
-            else from_directory(source, temporary, limit, display, cold_store)
+            else export_directory(source, temporary, limit, display, cold_store)
         )
         size = os.path.getsize(temporary)
     Console(highlight=False).print(line(f"{file}: {found}{plural(size, 'byte')}"), soft_wrap=True)
 
 
-def memory_of(text: str) -> int:
+def parse_hot_memory(text: str) -> int:
     """Return a number of bytes. UsageError if the text is not one, or is 0."""
     try:
         limit = parse_memory(text)
@@ -100,7 +100,7 @@ def progress_display() -> Iterator[Progress]:
         yield display
 
 
-def from_directory(
+def export_directory(
     source: str, temporary: str, hot_memory: int, display: Progress, cold_store: str = ""
 ) -> str:
     """Write the data of a directory to the file `temporary`; return how many keys and entries these are."""
@@ -115,13 +115,13 @@ def from_directory(
     beside = os.path.dirname(os.path.abspath(temporary))
     with (
         tempfile.TemporaryDirectory(prefix="temp-export-", dir=beside) as scratch,
-        loaded(source, scratch, new_engine, hot_memory, now_ms, on_read, cold_store) as data,
+        loaded(source, scratch, new_keyspace, hot_memory, now_ms, on_read, cold_store) as data,
     ):
         for note in data.notes:
             logging.getLogger("headrace").warning("%s", note)
-        cold = data.keyspace.cold
+        cold = data.keyspace.cold_storage
         assert cold is not None
-        runs = cold.cache.totals.runs
+        runs = cold.cache.totals.run_count
         writing = display.add_task("writing", total=runs or None, size="")
         keys = write_snapshot(
             data,
@@ -132,7 +132,7 @@ def from_directory(
     return f"{plural(keys, 'key')}, {plural(runs, 'cold run')}, "
 
 
-def new_engine() -> tuple[Keyspace, Execute]:
+def new_keyspace() -> tuple[Keyspace, Execute]:
     """Return an empty keyspace, and the function that executes commands on it."""
     settings = Settings()
     settings.databases = DATABASES
@@ -140,7 +140,7 @@ def new_engine() -> tuple[Keyspace, Execute]:
     return engine.keyspace, log_replayer(engine, time.time_ns() // 1_000_000, False)[0]
 
 
-def from_server(url: str, temporary: str, display: Progress) -> str:
+def export_server(url: str, temporary: str, display: Progress) -> str:
     """Write the data of a running server to the file `temporary`."""
     task = display.add_task("receiving", total=None, size="")
     directory, name = os.path.split(temporary)

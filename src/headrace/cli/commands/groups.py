@@ -17,7 +17,7 @@ from headrace.console.server_stats import ConsumerStats, consumer_stats
 
 LOST_TITLES = ("lost unread", "lost pending")
 TITLES = ("group", "consumers", "lag", "pending", "oldest pending", "last delivered")
-DROPPED = ("last delivered", "consumers", "oldest pending")
+DROP_ORDER = ("last delivered", "consumers", "oldest pending")
 CONSUMER_TITLES = ("group", "consumer", "pending", "idle")
 
 
@@ -62,7 +62,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         if any(any(lost_entries(group)) for group in groups):
             titles = (*TITLES, *LOST_TITLES)
             rows = [[*row, *lost_entries(group)] for row, group in zip(rows, groups, strict=True)]
-        print_table(titles, rows, (*TITLES[1:5], *LOST_TITLES), DROPPED)
+        print_table(titles, rows, (*TITLES[1:5], *LOST_TITLES), DROP_ORDER)
 
 
 def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:

@@ -17,14 +17,14 @@ from headrace.client import stream_names
 from headrace.client.servers import servers_at
 from headrace.client.url import without_password
 from headrace.console import styles
+from headrace.console.cold_run_picture import cold_run_table, cold_text
 from headrace.console.escaping import printable
 from headrace.console.group_picture import group_picture, rules_text
 from headrace.console.listpack_picture import NodePicture
-from headrace.console.run_picture import cold_text, run_picture
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
 from headrace.console.tree_picture import tree_picture
 from headrace.errors import UsageError, os_error_text
-from headrace.pipeline.shared.stream_selection import no_stream
+from headrace.pipeline.shared.stream_selection import no_such_stream_error
 from headrace.plurals import plural
 
 BYTES_MAX = 64 << 20  # of a stream that is fetched without --large
@@ -110,7 +110,7 @@ def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
         kind = client.type(name)
         if kind != b"stream":
             if kind == b"none":
-                raise no_stream(servers, key)
+                raise no_such_stream_error(servers, key)
             raise UsageError(f"{where}: {key!r} is not a stream but a {kind.decode()}")
         used = client.memory_usage(name) or 0
         if used > BYTES_MAX and not large:
@@ -130,11 +130,11 @@ def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
             raise UsageError(f"{where}: stream {key!r} was deleted meanwhile")
         snapshot = from_payload(key, where, payload, cold if cold.entries else None)
         if cold.entries:
-            snapshot.cold_names = cold_names(client.xinfo_stream(name, full=True))
+            snapshot.cold_file_names = cold_file_names(client.xinfo_stream(name, full=True))
         return snapshot
 
 
-def cold_names(about: Mapping[str, Any]) -> list[str]:
+def cold_file_names(about: Mapping[str, Any]) -> list[str]:
     """Return the names of the cold files in a reply of XINFO STREAM FULL; those of the oldest runs first."""
     names = about.get("cold-file-names", [])
     return [name.decode(errors="backslashreplace") for name in names]
@@ -145,16 +145,22 @@ def draw(
 ) -> RenderableType:
     """Return the drawing: a summary, then the requested parts."""
     parts: list[RenderableType] = [summary(snapshot)]
-    chosen = snapshot.pack_number(node) if snapshot.packs else None
+    chosen = snapshot.node_index(node) if snapshot.packed_nodes else None
     if "tree" in only:
         tree = snapshot.stream.nodes
-        title = f"radix tree: {plural(tree.keys, 'key')} in {plural(tree.nodes, 'node')}"
+        title = f"radix tree: {plural(tree.key_count, 'key')} in {plural(tree.node_count, 'node')}"
         parts.append(framed(tree_picture(snapshot, chosen), title))
     if "node" in only and chosen is not None:
-        pack = snapshot.packs[chosen]
-        what = "a cold run" if pack.run is not None else f"a listpack of {styles.format_size(len(pack.data))}"
-        title = f"node {chosen} of {len(snapshot.packs)}, {pack.id}: {what}, {plural(pack.live, 'entry')}"
-        picture = NodePicture(pack.parts, entries) if pack.run is None else run_picture(pack.run)
+        pack = snapshot.packed_nodes[chosen]
+        what = (
+            "a cold run"
+            if pack.cold_run is not None
+            else f"a listpack of {styles.format_size(len(pack.data))}"
+        )
+        title = (
+            f"node {chosen} of {len(snapshot.packed_nodes)}, {pack.id}: {what}, {plural(pack.live, 'entry')}"
+        )
+        picture = NodePicture(pack.parts, entries) if pack.cold_run is None else cold_run_table(pack.cold_run)
         parts.append(framed(picture, title))
     if "groups" in only:
         count = plural(snapshot.stream.group_count, "group")
@@ -171,19 +177,19 @@ def framed(picture: RenderableType, title: str) -> Panel:
 def summary(snapshot: StreamSnapshot) -> Text:
     """Return the stream's name, size, last ID and counters."""
     stream = snapshot.stream
-    hot = [pack for pack in snapshot.packs if pack.run is None]
+    hot = [pack for pack in snapshot.packed_nodes if pack.cold_run is None]
     data, length = sum(len(pack.data) for pack in hot), sum(pack.live for pack in hot)
     text = Text.assemble(
         (printable(snapshot.name), "bold"),
         (f" at {printable(snapshot.where)}\n", styles.GREY),
         (plural(stream.length, "entry"), "bold"),
-        (f" in {plural(len(snapshot.packs), 'node')} of {styles.format_size(data)}", styles.GREY),
+        (f" in {plural(len(snapshot.packed_nodes), 'node')} of {styles.format_size(data)}", styles.GREY),
     )
     if length:
         text.append(f", {data / length:.1f} bytes an entry", styles.GREY)
     text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", styles.GREY)
     if snapshot.cold is not None:
-        text.append("\n").append_text(cold_text(snapshot.cold, snapshot.cold_names))
+        text.append("\n").append_text(cold_text(snapshot.cold, snapshot.cold_file_names))
     if stream.rules is not None:
         text.append("\n").append_text(rules_text(stream.rules))
     return text

@@ -19,10 +19,10 @@ from headrace.client.stream_info import first_entry_id
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.console import styles
 from headrace.errors import UsageError
-from headrace.pipeline.shared.stream_selection import compile_pattern, no_match, select_streams
+from headrace.pipeline.shared.stream_selection import compile_pattern, no_match_message, select_streams
 
 STREAMS_PER_REQUEST = 100
-DROPPED = ("in files", "memory", "groups", "first", "last")
+DROP_ORDER = ("in files", "memory", "groups", "first", "last")
 ARCHIVE_TITLES = ("stream", "archived up to", "archive", "archive ID")
 TITLES = ("stream", "entries", "first", "last", "memory", "in files", "groups")
 RIGHT = ("entries", "memory", "in files", "groups")
@@ -49,7 +49,7 @@ class StreamSummary:
     first: str | None
     last: str | None
     memory: int | None
-    groups: int
+    group_count: int
     cold_entries: int = 0
     cold_bytes: int = 0
     cold_files: int = 0
@@ -98,14 +98,14 @@ def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archiv
             None if each.last is None else id_time(each.last),
             None if each.memory is None else styles.format_size(each.memory),
             styles.format_cold(each.cold_entries, each.cold_bytes) if each.cold_entries else None,
-            each.groups,
+            each.group_count,
         ]
         for each in summaries
     ]
     if rows:
-        print_table(TITLES, rows, right=RIGHT, dropped=DROPPED, optional=("in files",))
+        print_table(TITLES, rows, right=RIGHT, dropped=DROP_ORDER, optional=("in files",))
     else:
-        click.echo("there are no streams" if pattern is None else no_match(pattern), err=True)
+        click.echo("there are no streams" if pattern is None else no_match_message(pattern), err=True)
 
 
 def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> None:
@@ -116,13 +116,13 @@ def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> No
                 {
                     "stream": json_bytes(stream_key(stream)),
                     "archive": each.location or None,
-                    "archive_id": each.table or None,
+                    "archive_id": each.table_id or None,
                     "archived_id": each.position.id if each.has_entries else None,
                 }
             )
     elif watermarks:
         rows = [
-            [stream, each.position.id if each.has_entries else None, each.name, each.table or None]
+            [stream, each.position.id if each.has_entries else None, each.name, each.table_id or None]
             for stream, each in watermarks
         ]
         print_table(ARCHIVE_TITLES, rows, dropped=("archive ID",))
@@ -168,7 +168,7 @@ def as_object(stream: StreamSummary) -> dict[str, Any]:
         "first_time": None if stream.first is None else id_time(stream.first),
         "last_time": None if stream.last is None else id_time(stream.last),
         "memory_bytes": stream.memory,
-        "groups": stream.groups,
+        "groups": stream.group_count,
         "cold_entries": stream.cold_entries,
         "cold_bytes": stream.cold_bytes,
         "cold_files": stream.cold_files,

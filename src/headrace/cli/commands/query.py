@@ -26,7 +26,7 @@ from headrace.cli.query.output import (
     print_misfits,
     print_notes,
     print_rows,
-    write,
+    write_rows,
 )
 from headrace.cli.query.result_values import rows_of
 from headrace.client.connection_errors import CONNECTION_ERRORS
@@ -35,7 +35,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.querying.duckdb_query import run_sql
 from headrace.pipeline.shared.interrupts import defer_interrupts
 from headrace.queries.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
-from headrace.spark.decode.misfits import collected_misfits, collecting_misfits
+from headrace.spark.decode.misfits import read_misfit_counts, set_misfits_directory
 
 LACKS_SPARK = "--engine spark and --follow need PySpark: pip install 'headrace[spark]'"
 
@@ -174,7 +174,7 @@ def query_with_duckdb(
     fields: Mapping[str, DeclaredColumns], time_zone: str, limit: int, form: str | None,
 ) -> None:  # fmt: skip
     """Run a query in this process, and print its rows."""
-    with TemporaryDirectory(prefix="headrace-query-") as counts, collecting_misfits(Path(counts)):
+    with TemporaryDirectory(prefix="headrace-query-") as counts, set_misfits_directory(Path(counts)):
         with (
             defer_interrupts(),
             run_sql(sql, url, archive=archive, fields=fields, zone=time_zone) as result,
@@ -188,8 +188,8 @@ def query_with_duckdb(
                     names, list(itertools.islice(rows_of(result.rows, time_zone), limit + 1)), limit, None
                 )
             else:
-                write(form, names, rows_of(result.rows, time_zone))
-        print_misfits(errors, collected_misfits(Path(counts)))
+                write_rows(form, names, rows_of(result.rows, time_zone))
+        print_misfits(errors, read_misfit_counts(Path(counts)))
 
 
 def parse_fields_option(text: str) -> tuple[str, DeclaredColumns]:

@@ -30,7 +30,7 @@ PROGRESS_SUFFIX = ".added"  # of the file that says how many entries have been a
 
 
 @dataclass
-class StreamSummary:
+class SavedStreamSummary:
     """One stream in the file: numbers of entries, first and last ID."""
 
     entries: int = 0
@@ -96,10 +96,10 @@ def print_entry(entry: SavedEntry) -> None:
 
 def print_summary(file: str) -> None:
     """Print a table of the streams in the file."""
-    streams: dict[tuple[int, bytes], StreamSummary] = {}
+    streams: dict[tuple[int, bytes], SavedStreamSummary] = {}
 
     def count(entry: SavedEntry) -> None:
-        found = streams.setdefault((entry.database, entry.key), StreamSummary(first=entry.id))
+        found = streams.setdefault((entry.database, entry.key), SavedStreamSummary(first=entry.id))
         found.entries += 1
         found.maybe_removed += entry.maybe_removed
         found.last = entry.id
@@ -129,9 +129,9 @@ class EntryAdder:
         self.servers = servers
         self.with_removed = with_removed
         self.progress_file = file + PROGRESS_SUFFIX
-        self.name = os.path.basename(file)
-        self.added = {False: 0, True: 0}  # in this and earlier runs; by maybe_removed
-        self.seen = {False: 0, True: 0}
+        self.file_name = os.path.basename(file)
+        self.added_counts = {False: 0, True: 0}  # in this and earlier runs; by maybe_removed
+        self.seen_counts = {False: 0, True: 0}
         self.added_now = 0
         self.batch: list[SavedEntry] = []
         self.has_idempotency = True  # until the server rejects it: Redis before 8.6 does
@@ -143,13 +143,13 @@ class EntryAdder:
             words = file.read().split()
         if len(words) != 2 or not all(word.isdigit() for word in words):
             raise UsageError(f"{self.progress_file} does not have two numbers: remove it to add all entries")
-        self.added = {False: int(words[0]), True: int(words[1])}
+        self.added_counts = {False: int(words[0]), True: int(words[1])}
 
     def _store_progress(self) -> None:
         temporary = f"{self.progress_file}.new"
         try:
             with open(temporary, "w") as file:
-                file.write(f"{self.added[False]} {self.added[True]}\n")
+                file.write(f"{self.added_counts[False]} {self.added_counts[True]}\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, self.progress_file)
@@ -158,10 +158,10 @@ class EntryAdder:
 
     def add(self, entry: SavedEntry) -> None:
         """Add an entry, with others of the same stream, unless an earlier run has added it."""
-        self.seen[entry.maybe_removed] += 1
+        self.seen_counts[entry.maybe_removed] += 1
         if entry.maybe_removed and not self.with_removed:
             return
-        if self.seen[entry.maybe_removed] <= self.added[entry.maybe_removed]:
+        if self.seen_counts[entry.maybe_removed] <= self.added_counts[entry.maybe_removed]:
             return
         if self.batch and (
             len(self.batch) == BATCH
@@ -178,7 +178,7 @@ class EntryAdder:
             return
         key, kind = batch[0].key, batch[0].maybe_removed
         select: list[Words] = [] if self.servers.is_cluster else [("SELECT", batch[0].database)]
-        first = self.added[kind] + 1
+        first = self.added_counts[kind] + 1
         with clients_of(self.servers, [stream_name(key)]) as [client]:
             replies = client.pipeline([*select, *self._requests(batch, first)])
             if self.has_idempotency and all(map(is_unknown_option, replies[len(select) :])):
@@ -186,7 +186,7 @@ class EntryAdder:
                 replies = client.pipeline([*select, *self._requests(batch, first)])
         error = next((reply for reply in replies if isinstance(reply, Exception)), None)
         done = len(batch) if error is None else max(replies.index(error) - len(select), 0)
-        self.added[kind] += done
+        self.added_counts[kind] += done
         self.added_now += done
         self._store_progress()
         if error is not None:
@@ -199,7 +199,7 @@ class EntryAdder:
         """Return the XADD requests; `number` counts the first entry among those with its maybe_removed."""
         requests: list[Words] = []
         for n, entry in enumerate(batch, number):
-            text = f"{self.name}\0{entry.maybe_removed}\0{n}\0".encode(errors="surrogateescape")
+            text = f"{self.file_name}\0{entry.maybe_removed}\0{n}\0".encode(errors="surrogateescape")
             once = ["IDMP", PRODUCER, hashlib.sha256(text + entry.id).hexdigest()]
             requests.append(["XADD", entry.key, *(once if self.has_idempotency else ()), "*", *entry.fields])
         return requests
@@ -207,7 +207,7 @@ class EntryAdder:
     def print_result(self) -> None:
         """Print how many entries were added, and how many were not."""
         click.echo(f"{plural(self.added_now, 'entry')} added")
-        if skipped := self.seen[True] - self.added[True]:
+        if skipped := self.seen_counts[True] - self.added_counts[True]:
             click.echo(f"{plural(skipped, 'entry')} not added: removed by the new primary, maybe (--removed)")
 
 

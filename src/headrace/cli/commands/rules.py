@@ -14,11 +14,11 @@ from headrace.cli.options.server_options import url_option
 from headrace.cli.output.printing import print_json, print_table
 from headrace.client.servers import Servers, servers_at
 from headrace.console.escaping import printable
-from headrace.console.server_stats import named
+from headrace.console.server_stats import dict_from_flat
 from headrace.errors import UsageError
 from headrace.pipeline.shared.durations import format_duration, parse_duration_ms
-from headrace.pipeline.shared.stream_selection import no_stream
-from headrace.streams.rules import Declaration, GroupRules, Rules, StreamRules
+from headrace.pipeline.shared.stream_selection import no_such_stream_error
+from headrace.streams.rules import GroupRules, RuleDeclaration, Rules, StreamRules
 from headrace.suggestions import suggestion_suffix
 
 TITLES = ("of", "rule", "value", "what the server does")
@@ -52,16 +52,16 @@ def command(
     """
     kind = StreamRules if group is None else GroupRules
     changes = [word for text in given for word in parse_change(kind, text)]
-    changes += [word for name in remove for word in (declared(kind, name).name, "0")]
+    changes += [word for name in remove for word in (rule_declaration(kind, name).name, "0")]
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         if changes:
             set_rules(servers, client, group, changes)
-        about = client.about()
-        rules: dict[str, Any] = {"stream": pairs(about.get("rules", [])), "groups": {}}
-        groups = [named(reply) for reply in client.call("XINFO", "GROUPS", client.key)]
+        about = client.stream_info()
+        rules: dict[str, Any] = {"stream": names_and_values(about.get("rules", [])), "groups": {}}
+        groups = [dict_from_flat(reply) for reply in client.call("XINFO", "GROUPS", client.key)]
         for one in groups:
             if "rules" in one:
-                rules["groups"][printable(one["name"])] = pairs(one["rules"])
+                rules["groups"][printable(one["name"])] = names_and_values(one["rules"])
         explained = list(explain(client, about, groups, rules["stream"]))
         explained += [text for one in groups if "rules" in one for text in explain_group(client, one)]
     if as_json:
@@ -72,7 +72,7 @@ def command(
         click.echo(line)
 
 
-def declared(kind: type[Rules], name: str) -> Declaration:
+def rule_declaration(kind: type[Rules], name: str) -> RuleDeclaration:
     """Return the declaration of a rule. Raises UsageError if there is no such rule."""
     word = name.upper().encode(errors="replace")
     found = kind.declarations().get(word)
@@ -92,7 +92,7 @@ def parse_change(kind: type[Rules], text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not value:
         raise UsageError(f"--set {text!r}: must be RULE=VALUE")
-    rule = declared(kind, name)
+    rule = rule_declaration(kind, name)
     if MILLISECONDS in rule.accepts:
         parts = [part if part.isdigit() else str(parse_duration_ms(part)) for part in value.split(",")]
         value = ",".join(parts)
@@ -108,7 +108,7 @@ def set_rules(servers: Servers, client: StreamClient, group: str | None, changes
         client.call(*words, *changes)
     except redis.ResponseError as error:
         if "no such key" in str(error) or "requires the key to exist" in str(error):
-            raise no_stream(servers, client.name) from None
+            raise no_such_stream_error(servers, client.name) from None
         if group is not None and str(error).startswith("NOGROUP"):
             client.group(group)  # raises UsageError with a similar name
         text = str(error).removeprefix("ERR ")
@@ -117,7 +117,7 @@ def set_rules(servers: Servers, client: StreamClient, group: str | None, changes
         raise UsageError(text) from None
 
 
-def pairs(flat: Any) -> dict[str, str]:
+def names_and_values(flat: Any) -> dict[str, str]:
     """Return a flat list of names and values as a dictionary of text."""
     words = [word.decode(errors="backslashreplace") for word in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
@@ -136,7 +136,7 @@ def print_rules(stream: str, rules: dict[str, Any]) -> None:
 
 def row_of(kind: type[Rules], owner: str, name: str, value: str) -> list[object]:
     """Return the cells of a rule's line."""
-    rule = declared(kind, name)
+    rule = rule_declaration(kind, name)
     if MILLISECONDS in rule.accepts:
         value = ", ".join(format_duration(int(part)) for part in value.split(","))
     return [owner, name, value, rule.summary]
@@ -157,7 +157,7 @@ def explain(
         if count <= 0:
             continue
         what = f"{count:,} entries are {'older than' if limit == 'MAX-AGE' else 'more than'} {limit}"
-        if "KEEP-UNACKED" in rules and (holders := list(blockers(client, groups))):
+        if "KEEP-UNACKED" in rules and (holders := list(blocking_groups(client, groups))):
             yield f"{what} and kept by KEEP-UNACKED: {'; '.join(holders)}"
         elif "KEEP-UNARCHIVED" in rules:
             yield f"{what} and kept by KEEP-UNARCHIVED until they are archived"
@@ -167,7 +167,7 @@ def explain(
 
 def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
     """Yield what the rules of a group keep from its consumers, and why."""
-    rules, name = pairs(group["rules"]), printable(group["name"])
+    rules, name = names_and_values(group["rules"]), printable(group["name"])
     if not group["pending"]:
         return
     rows = client.call("XPENDING", client.key, group["name"], "-", "+", PENDING_MAX)
@@ -192,12 +192,12 @@ def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
     if "MAX-PENDING" in rules:
         limit = int(rules["MAX-PENDING"])
         held = Counter(row[1] for row, waiting in zip(rows, waits, strict=True) if not waiting)
-        for consumer in map(named, client.call("XINFO", "CONSUMERS", client.key, group["name"])):
+        for consumer in map(dict_from_flat, client.call("XINFO", "CONSUMERS", client.key, group["name"])):
             if held[consumer["name"]] >= limit:
                 yield f"consumer {printable(consumer['name'])} of group {name} has MAX-PENDING entries"
 
 
-def blockers(client: StreamClient, groups: list[dict[str, Any]]) -> Any:
+def blocking_groups(client: StreamClient, groups: list[dict[str, Any]]) -> Any:
     """Yield a text for each group that has pending or unread entries."""
     for group in groups:
         if group["pending"]:

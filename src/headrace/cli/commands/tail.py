@@ -101,7 +101,7 @@ def existing_entries(
 ) -> Iterator[tuple[str, str, list[bytes] | None]]:
     """Return the entries of a stream from `first` on, or the `last` ones, up to and including `upto`."""
     if first is None:
-        first = client.start_of_last(last, upto) if last else None
+        first = client.id_of_nth_newest(last, upto) if last else None
     if first is not None and first <= upto:
         for entry_id, fields in client.range(first, upto):
             yield client.name, entry_id, fields

@@ -70,7 +70,7 @@ def command(url: str, every: float, order: str, once: bool) -> None:
             console.print(top_picture(history, address, order, None))
             return
         frames = 0
-        with screen(console) as draw, suppress(KeyboardInterrupt):
+        with frame_drawer(console) as draw, suppress(KeyboardInterrupt):
             while True:
                 lines = lines_for_streams(console, history, address) if console.is_terminal else None
                 draw(top_picture(history, address, order, lines))
@@ -87,7 +87,7 @@ def lines_for_streams(console: Console, history: History, address: str) -> int:
 
 
 @contextmanager
-def screen(console: Console) -> Iterator[Callable[[RenderableType], object]]:
+def frame_drawer(console: Console) -> Iterator[Callable[[RenderableType], object]]:
     """Yield a function that draws a frame: in place on a terminal, otherwise below the previous one."""
     if not console.is_terminal:
         yield console.print

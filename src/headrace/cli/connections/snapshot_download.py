@@ -41,12 +41,12 @@ def download_snapshot(
     try:
         connection.exchange([(b"REPLCONF", b"CAPA", b"EOF")], SILENCE_S)  # an error reply does not matter
         connection.send(b"SYNC")
-        return _Snapshot(connection, write, progress).receive()
+        return _SnapshotReceiver(connection, write, progress).receive()
     finally:
         connection.close()
 
 
-class _Snapshot:
+class _SnapshotReceiver:
     """Receives one snapshot."""
 
     def __init__(
@@ -59,7 +59,7 @@ class _Snapshot:
         self.write = write
         self.progress = progress
         self.buffer = bytearray(BUFFER_BYTES)
-        self.done = 0
+        self.received_bytes = 0
 
     def receive(self) -> int:
         """Receive the snapshot and pass it on; return its size in bytes."""
@@ -67,12 +67,12 @@ class _Snapshot:
         if line.startswith(b"-"):
             raise as_command_error(Exception(line[1:].decode(errors="replace")))
         if line.startswith(b"$EOF:") and len(line) == 5 + MARK_BYTES:
-            self._until_mark(line[5:], rest)
+            self._receive_until_mark(line[5:], rest)
         elif line.startswith(b"$") and line[1:].isdigit():
-            self._of_size(int(line[1:]), rest)
+            self._receive_sized(int(line[1:]), rest)
         else:
             raise HeadraceError(f"the server did not send a snapshot but {line[:80]!r}")
-        return self.done
+        return self.received_bytes
 
     def _first_line(self) -> tuple[bytes, bytes]:
         """Return the first line that is not empty, and what was received after it."""
@@ -85,12 +85,12 @@ class _Snapshot:
             if len(found) > LINE_MAX:
                 raise HeadraceError("the server did not send a snapshot")
 
-    def _of_size(self, size: int, data: bytes) -> None:
+    def _receive_sized(self, size: int, data: bytes) -> None:
         self._pass_on(data[:size], size)
-        while self.done < size:
-            self._pass_on(self._more()[: size - self.done], size)
+        while self.received_bytes < size:
+            self._pass_on(self._more()[: size - self.received_bytes], size)
 
-    def _until_mark(self, mark: bytes, data: bytes) -> None:
+    def _receive_until_mark(self, mark: bytes, data: bytes) -> None:
         while (end := data.find(mark)) < 0:
             cut = max(len(data) - MARK_BYTES + 1, 0)
             self._pass_on(data[:cut], 0)
@@ -99,8 +99,8 @@ class _Snapshot:
 
     def _pass_on(self, data: bytes, size: int) -> None:
         self.write(memoryview(data))
-        self.done += len(data)
-        self.progress(self.done, size)
+        self.received_bytes += len(data)
+        self.progress(self.received_bytes, size)
 
     def _more(self) -> bytes:
         return bytes(memoryview(self.buffer)[: self.connection.receive(self.buffer)])

@@ -25,9 +25,9 @@ from headrace.client.reply_shapes import check_reply
 from headrace.client.retrying import ReconnectDelay
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
-from headrace.console.server_stats import named
+from headrace.console.server_stats import dict_from_flat
 from headrace.errors import UsageError
-from headrace.pipeline.shared.stream_selection import no_stream
+from headrace.pipeline.shared.stream_selection import no_such_stream_error
 from headrace.positions.entry_ids import EntryId, format_id, next_id, parse_id, previous_id
 from headrace.suggestions import suggestion_suffix
 
@@ -129,17 +129,17 @@ class StreamClient:
             self._connection = self.servers.open_raw(self.name)
         return self._connection.exchange(commands)
 
-    def about(self) -> dict[str, Any]:
+    def stream_info(self) -> dict[str, Any]:
         """Return the reply of XINFO STREAM. UsageError if the stream does not exist."""
-        found = self.about_if_exists()
+        found = self.stream_info_or_none()
         if found is None:
-            raise no_stream(self.servers, self.name)
+            raise no_such_stream_error(self.servers, self.name)
         return found
 
-    def about_if_exists(self) -> dict[str, Any] | None:
+    def stream_info_or_none(self) -> dict[str, Any] | None:
         """Return the reply of XINFO STREAM; None if there is no such key. UsageError for other types."""
         try:
-            return named(self.call("XINFO", "STREAM", self.key))
+            return dict_from_flat(self.call("XINFO", "STREAM", self.key))
         except ResponseError as error:
             if "no such key" in str(error).lower():
                 return None
@@ -149,7 +149,7 @@ class StreamClient:
 
     def last_id(self) -> EntryId:
         """Return the last generated ID of the stream."""
-        return parse_id(self.about()["last-generated-id"].decode())
+        return parse_id(self.stream_info()["last-generated-id"].decode())
 
     def range(self, first: EntryId, last: EntryId) -> Iterator[RawEntry]:
         """Return the entries between two IDs, both included, read page by page."""
@@ -165,7 +165,7 @@ class StreamClient:
                 return
             start = format_id(following)
 
-    def start_of_last(self, count: int, upto: EntryId) -> EntryId | None:
+    def id_of_nth_newest(self, count: int, upto: EntryId) -> EntryId | None:
         """Return the ID of the count-th last entry, or of the first one if there are fewer; None without any.
 
         Args:
@@ -186,8 +186,8 @@ class StreamClient:
 
     def groups(self) -> list[dict[str, Any]]:
         """Return the reply of XINFO GROUPS. UsageError if the stream does not exist."""
-        self.about()
-        return [named(group) for group in self.call("XINFO", "GROUPS", self.key)]
+        self.stream_info()
+        return [dict_from_flat(group) for group in self.call("XINFO", "GROUPS", self.key)]
 
     def group(self, name: str) -> dict[str, Any]:
         """Return the reply of XINFO GROUPS for one group. UsageError if it does not exist."""

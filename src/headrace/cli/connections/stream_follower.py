@@ -41,7 +41,7 @@ def follow(
         try:
             found = follower.read()
             if not found:
-                follower.check_streams()
+                follower.reset_deleted_streams()
             if delay.reported:
                 print_notice("the server is back")
             delay.reset()
@@ -61,7 +61,7 @@ class Follower:
     def __init__(self, clients: list[StreamClient], positions: dict[str, EntryId]) -> None:
         self.clients = clients
         self.positions = positions
-        self.by_key = {client.key: client for client in clients}
+        self.client_by_key = {client.key: client for client in clients}
         self.on_one_server = len(clients) == 1 or not clients[0].servers.is_cluster
         self.deleted: set[str] = set()  # names of streams
 
@@ -87,16 +87,16 @@ class Follower:
             raise UsageError("a stream was replaced by a key of another type") from None
         found: list[tuple[str, RawEntry | None]] = []
         for key, entries in reply or ():
-            name = self.by_key[key].name
+            name = self.client_by_key[key].name
             for entry_id, fields in entries:
                 found.append((name, (entry_id.decode(), fields)))
             self.positions[name] = parse_id(entries[-1][0].decode())
         return found
 
-    def check_streams(self) -> None:
+    def reset_deleted_streams(self) -> None:
         """Reset the positions of streams that were deleted, or created again with lower IDs."""
         for client in self.clients:
-            about = client.about_if_exists()
+            about = client.stream_info_or_none()
             if about is None:
                 if client.name not in self.deleted:
                     print_notice(f"stream {client.name!r} was deleted; waiting until it is created again")

@@ -21,7 +21,7 @@ NULLS = ("", "NA")
 
 # The scheduled departure: a column for the IDs that is not a field of the entries.
 SCHEDULED = "scheduled"
-TIMES = TimeColumn(SCHEDULED, is_field=False)
+TIME_COLUMN = TimeColumn(SCHEDULED, is_field=False)
 
 
 def data_file(name: str) -> Path:

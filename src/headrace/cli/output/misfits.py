@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.console.escaping import printable
-from headrace.spark.decode.misfits import MAP, MisfitCounts
+from headrace.spark.decode.misfits import FIELDS_MAP_NAME, MisfitCounts
 
 
 def summarize_misfits(counts: MisfitCounts) -> str:
@@ -11,7 +11,7 @@ def summarize_misfits(counts: MisfitCounts) -> str:
     columns = [
         f"{printable(stream)}.{printable(column)} {count:,}"
         for (stream, column), count in counts.items()
-        if column != MAP
+        if column != FIELDS_MAP_NAME
     ]
     if not columns:
         return ""

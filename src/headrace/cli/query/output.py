@@ -67,7 +67,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, 
     if form is None:
         result_console().print(limited_grid(names, rows, limit))
     else:
-        write(form, names, rows)
+        write_rows(form, names, rows)
 
 
 def result_console() -> Console:
@@ -98,7 +98,7 @@ def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Grid:
     return table
 
 
-def write(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: bool = True) -> None:
+def write_rows(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], head: bool = True) -> None:
     """Print rows as CSV, or as JSON lines unless `form` is "csv"; head: whether CSV begins with the names."""
     if form == "csv":
         sheet = csv.writer(sys.stdout, lineterminator="\n")

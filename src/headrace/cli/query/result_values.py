@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columns.value_texts import encodable
+from headrace.columns.value_texts import to_encodable
 from headrace.console.escaping import json_text
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 
@@ -57,7 +57,7 @@ def _value_or_text(value: pa.Scalar, zone: zoneinfo.ZoneInfo) -> Any:
         single = pa.repeat(value, 1)
     if pa.types.is_timestamp(single.type) and single.type.tz:
         single = pc.local_timestamp(single.cast(pa.timestamp(single.type.unit, zone.key)))
-    [text] = encodable(single, LOCAL_TIMES).to_pylist()
+    [text] = to_encodable(single, LOCAL_TIMES).to_pylist()
     if pa.types.is_nested(single.type):
         return json.loads(text)
     return text.removesuffix(".000000")

@@ -18,7 +18,7 @@ from headrace.cli.query.output import (
     print_misfits,
     print_notes,
     result_console,
-    write,
+    write_rows,
 )
 from headrace.cli.query.result_values import rows_of
 from headrace.client.servers import servers_at
@@ -60,7 +60,7 @@ def print_result(errors: Console, result: DataFrame, limit: int, form: str | Non
             rows = list(rows_of(record_batches(result.limit(limit + 1)), time_zone))
         result_console().print(limited_grid(result.columns, rows, limit))
         return
-    write(form, result.columns, rows_of(record_batches(result), time_zone))
+    write_rows(form, result.columns, rows_of(record_batches(result), time_zone))
 
 
 def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: str) -> None:
@@ -74,7 +74,7 @@ def print_followed(result: DataFrame, limit: int, form: str | None, time_zone: s
             nonlocal live, begun
             rows = rows_of(found, time_zone)
             if form is not None:
-                write(form, names, rows, head=whole or not begun)
+                write_rows(form, names, rows, head=whole or not begun)
                 begun = True
                 return
             drawn = limited_grid(names, list(rows), limit)

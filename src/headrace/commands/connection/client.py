@@ -66,7 +66,7 @@ def parse_deadline(text: bytes, now: int) -> int:
     return now + timeout if timeout else 0
 
 
-def check_type(word: bytes) -> bytes:
+def parse_client_type(word: bytes) -> bytes:
     """Parse a client type; return it in lower case, `replica` for `slave`. Raises CommandError if unknown."""
     kind = word.lower()
     if kind not in CLIENT_TYPES:
@@ -127,7 +127,7 @@ def run_setinfo(call: Call) -> None:
     call.reply.ok()
 
 
-def waiting_bytes(session: Session) -> int:
+def watch_and_wait_bytes(session: Session) -> int:
     """Return the memory of the keys that the session watches or is blocked on."""
     watched = 0 if session.watch is None else session.watch.memory_bytes
     return watched + (0 if session.waiting is None else session.waiting.memory_bytes())
@@ -137,7 +137,7 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
     """Return the session's line of CLIENT LIST. buffers: used and free bytes of its read buffer."""
     held, free = buffers
     queue, watch, command = session.queue, session.watch, session.last_command
-    cap, unsent = session.reply.cap, session.reply.pending()
+    cap, unsent = session.reply.cap, session.reply.pending_bytes()
     queued = session.multi_queue_bytes()
     return LIST_LINE % (
         session.id,
@@ -161,7 +161,7 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
         unsent,
         min(unsent, REPLY_BUFFER_BYTES),
         max(unsent - REPLY_BUFFER_BYTES, 0),
-        held + free + cap + queued + session.subscription_bytes + waiting_bytes(session),
+        held + free + cap + queued + session.subscription_bytes + watch_and_wait_bytes(session),
         b"NULL" if command is None else command.name,
         session.user,
         client_tracking.redirection(session.tracking),
@@ -207,7 +207,7 @@ def run_list(call: Call) -> None:
     arguments: Arguments = call.arguments()
     chosen: list[Session] = list(call.engine.clients.values())
     if arguments.take_option(b"TYPE"):
-        kind = check_type(arguments.next_argument())
+        kind = parse_client_type(arguments.next_argument())
         chosen = [session for session in chosen if kind_of(session) == kind]
     elif arguments.take_option(b"ID"):
         ids = [_listed_id(word) for word in arguments.take_rest()]
@@ -264,7 +264,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             number = _positive(arguments.next_argument(), BadClientId, BadClientId)
             keep.append(_is_equal(lambda s: s.id, number))
         elif arguments.take_option(b"TYPE"):
-            keep.append(_is_equal(kind_of, check_type(arguments.next_argument())))
+            keep.append(_is_equal(kind_of, parse_client_type(arguments.next_argument())))
         elif arguments.take_option(b"ADDR"):
             keep.append(_is_equal(lambda s: s.address, arguments.next_argument()))
         elif arguments.take_option(b"LADDR"):
@@ -276,7 +276,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             keep.append(_is_equal(lambda s: s.user, user))
         elif arguments.take_option(b"MAXAGE"):
             age = _positive(arguments.next_argument(), MaxAgeNotAnInteger, MaxAgeTooSmall)
-            keep.append(_created_by(call.now - age * 1000))
+            keep.append(_created_until(call.now - age * 1000))
         elif arguments.take_option(b"SKIPME"):
             skip_me = arguments.take_flag(b"YES")
             if not skip_me and not arguments.take_flag(b"NO"):
@@ -291,7 +291,7 @@ def _is_equal(session_property: Callable[[Session], object], value: object) -> C
     return lambda session: session_property(session) == value
 
 
-def _created_by(moment: int) -> Callable[[Session], bool]:
+def _created_until(moment: int) -> Callable[[Session], bool]:
     """Return a condition: the session was created at that time, in milliseconds, or before."""
     return lambda session: session.created_ms <= moment
 

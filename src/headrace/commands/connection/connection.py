@@ -122,7 +122,7 @@ def run_hello(call: Call) -> None:
         else:
             shown = to_text(option)
             raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
-    if session.unauthenticated:
+    if session.must_authenticate:
         raise HelloTooEarly()
     if name is not None:
         session.name = name

@@ -7,7 +7,9 @@ from headrace.commands.rows import server_command
 from headrace.errors import CommandError
 
 ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
-SHOWN = [ESCAPES.get(byte, b"%c" % byte if 32 <= byte < 127 else b"\\x%02x" % byte) for byte in range(256)]
+ESCAPED_BYTES = [
+    ESCAPES.get(byte, b"%c" % byte if 32 <= byte < 127 else b"\\x%02x" % byte) for byte in range(256)
+]
 
 
 class MonitorNotAllowed(CommandError):
@@ -16,7 +18,7 @@ class MonitorNotAllowed(CommandError):
 
 def quoted(word: bytes) -> bytes:
     """Return the word in double quotes, with escapes for unprintable bytes, as redis-cli reads it."""
-    return b'"' + b"".join([SHOWN[byte] for byte in word]) + b'"'
+    return b'"' + b"".join([ESCAPED_BYTES[byte] for byte in word]) + b'"'
 
 
 def run_monitor(call: Call) -> None:

@@ -95,7 +95,7 @@ def run_publish(call: Call) -> None:
     if pubsub.is_too_long(call.argv[1]):
         raise ChannelTooLong()
     call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
-    call.server.replication.publish([b"PUBLISH", call.argv[1], call.argv[2]])
+    call.server.replication.publish_to_replicas([b"PUBLISH", call.argv[1], call.argv[2]])
 
 
 def run_ssubscribe(call: Call) -> None:
@@ -123,7 +123,7 @@ def run_spublish(call: Call) -> None:
     """SPUBLISH: send a message to a shard channel; reply with the number of clients it reached."""
     pubsub: PubSub = call.engine.pubsub
     call.reply.integer(pubsub.publish_to_shard(call.argv[1], call.argv[2]))
-    call.server.replication.publish([b"SPUBLISH", call.argv[1], call.argv[2]])
+    call.server.replication.publish_to_replicas([b"SPUBLISH", call.argv[1], call.argv[2]])
 
 
 def run_channels(call: Call) -> None:

@@ -25,8 +25,8 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
-OUTBOX_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_MESSAGES_MAX)
-OUTBOX_BYTES_MAX = cython.declare(cython.Py_ssize_t, limits.OUTBOX_BYTES_MAX)
+OUTBOX_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.SCRIPT_MESSAGES_MAX)
+OUTBOX_BYTES_MAX = cython.declare(cython.Py_ssize_t, limits.SCRIPT_MESSAGE_BYTES_MAX)
 MESSAGE_BYTES = cython.declare(cython.Py_ssize_t, 150)  # about what a message takes besides its words
 # Two dictionary entries, their bytes object and, for a pattern, its Glob take so much besides the name.
 SUBSCRIPTION_BYTES = cython.declare(cython.Py_ssize_t, 350)
@@ -245,7 +245,7 @@ class PubSub:
 
     @cython.cfunc
     def _write(self, reply: ReplyWriter, words: Any) -> cython.void:
-        if 0 < self.reply_limit < reply.pending():
+        if 0 < self.reply_limit < reply.pending_bytes():
             self._drop_replies(reply)
         if len(words) == 1:
             reply.simple(words[0])

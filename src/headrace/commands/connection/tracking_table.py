@@ -41,12 +41,12 @@ class Broadcast:
     prefix: bytes
     states: dict[TrackingState, None]
     # changed keys -> the ID of the client that changed it last; 0: the server did
-    changed: dict[bytes, int]
+    changed_keys: dict[bytes, int]
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
         self.states = {}
-        self.changed = {}
+        self.changed_keys = {}
 
 
 @cython.final
@@ -302,7 +302,7 @@ class Tracking:
     ) -> cython.void:
         if not broadcast.states:
             return
-        broadcast.changed[key] = client_id
+        broadcast.changed_keys[key] = client_id
         if not self.broadcast_due:
             self.broadcast_due = True
             first: TrackingState = next(iter(broadcast.states))
@@ -318,10 +318,10 @@ class Tracking:
         self.broadcast_due = False
         for prefix in sorted(self.broadcasts):
             broadcast = self.broadcasts[prefix]
-            if not broadcast.changed:
+            if not broadcast.changed_keys:
                 continue
-            changed = broadcast.changed
-            broadcast.changed = {}
+            changed = broadcast.changed_keys
+            broadcast.changed_keys = {}
             keys: list[bytes] = sorted(changed)
             encoded: bytes = encode_keys(keys)
             for state in list(broadcast.states):

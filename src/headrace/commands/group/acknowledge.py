@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import older_forms, strict_rules
+from headrace.commands import redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete
@@ -52,7 +52,7 @@ def run_ack(call: Call) -> None:
             pending.remove(slot)
             acknowledged += 1
     if acknowledged > 0:
-        call.keyspace.changes += acknowledged  # as count_changes(), without a call if nothing is recorded
+        call.keyspace.changes += acknowledged  # as count_and_record_changes()
         if call.effects.recording:
             call.record_verbatim()
     call.reply.integer(acknowledged)
@@ -73,7 +73,7 @@ def run_ack_delete(call: Call) -> None:
     ids: list[StreamId] = request.ids(argv)
     cold_reads.require_entries(stream, ids)
     before: cython.ulonglong = stream.length
-    removed: Deletions | None = deletions.begin(stream) if call.effects.translating else None
+    removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     words: list[bytes] = []  # of the acknowledged entries, if they are needed
     acknowledged: cython.longlong = 0
     slot: cython.Py_ssize_t
@@ -103,8 +103,8 @@ def run_ack_delete(call: Call) -> None:
         call.reply.integer(1)
     if acknowledged > 0:
         if removed is not None:
-            older_forms.note_deletions(call, argv[1], words, removed)
-        call.count_changes(acknowledged)
+            redis7_forms.add_form_of_deletions(call, argv[1], words, removed)
+        call.count_and_record_changes(acknowledged)
     if stream.length < before:
         call.database.invalidate_watchers(argv[1])
         call.notify("t", b"xdel", argv[1])

@@ -45,7 +45,7 @@ class CountNotPositive(CommandError):
 
 
 @cython.cfunc
-def parse_milliseconds(word: bytes, what: str) -> cython.longlong:
+def parse_option_integer(word: bytes, what: str) -> cython.longlong:
     """Parse an integer; `what` names it in the error."""
     try:
         return arguments.parse_i64(word)
@@ -68,9 +68,9 @@ class ClaimOperation:
     retry_count: cython.longlong  # NOT_GIVEN: the present count plus one
     just_id: cython.bint  # reply with IDs only, and do not count a delivery
     force: cython.bint  # also claim entries that are not pending
-    claimed: cython.longlong
+    claimed_count: cython.longlong
     changes: cython.longlong
-    removed: cython.longlong  # entries that do not exist any more
+    removed_count: cython.longlong  # entries that do not exist any more
     consumer_created: cython.bint  # the consumer was created
     last_id_recorded: cython.bint  # an effect contains the group's last ID
     effects_start: cython.Py_ssize_t
@@ -85,9 +85,9 @@ class ClaimOperation:
         self.retry_count = NOT_GIVEN
         self.just_id = False
         self.force = False
-        self.claimed = 0
+        self.claimed_count = 0
         self.changes = 0
-        self.removed = 0
+        self.removed_count = 0
         self.consumer_created = False
         self.last_id_recorded = False
         self.effects_start = 0
@@ -109,13 +109,13 @@ class ClaimOperation:
     def end(self) -> cython.void:
         """Count and record the changes; wake readers with CLAIM, which may find older entries now."""
         if self.call.effects.recording:
-            if self.consumer_created and self.claimed == 0:
+            if self.consumer_created and self.claimed_count == 0:
                 members.record_consumer(self.call, self.key, self.group, self.consumer)
             self.call.effects.make_atomic(self.effects_start)
         self.call.keyspace.changes += self.changes
-        if self.removed > 0:
+        if self.removed_count > 0:
             loss_log.report(self.call, self.key, self.lookup.stream, self.group)
-        if self.claimed > 0:
+        if self.claimed_count > 0:
             self.call.database.signal_ready(self.key)
 
     @cython.cfunc
@@ -139,7 +139,7 @@ class ClaimOperation:
             deliveries = members.saturating_increment(deliveries)
         pending.assign(slot, self.consumer, self.time, deliveries)
         self.consumer.active_ms = self.call.now
-        self.claimed += 1
+        self.claimed_count += 1
         self.changes += 1
         if self.just_id:
             reply.stream_id(entry.ms, entry.seq)
@@ -160,7 +160,7 @@ class ClaimOperation:
                 self.record(slot, word)
         self.group.pending.remove(slot)
         self.group.lost_pending += 1
-        self.removed += 1
+        self.removed_count += 1
         self.changes += 1
 
     @cython.cfunc
@@ -180,7 +180,7 @@ def run_claim(call: Call) -> None:
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(argv[2])
     assert group is not None
-    min_idle: cython.longlong = parse_milliseconds(argv[4], "min-idle-time argument for XCLAIM")
+    min_idle: cython.longlong = parse_option_integer(argv[4], "min-idle-time argument for XCLAIM")
     claim: ClaimOperation = ClaimOperation(call, stream, group, min_idle)
     ids: list[StreamId] = _leading_ids(argv)
     last: StreamId | None = _read_claim_options(claim, argv, 5 + len(ids))
@@ -189,13 +189,13 @@ def run_claim(call: Call) -> None:
     )
     cold_reads.require_entries(stream, ids)
     if moved and last is not None:
-        delivery.move(stream, group, last.ms, last.seq)
+        delivery.set_position(stream, group, last.ms, last.seq)
     claim.begin()
     mark: cython.Py_ssize_t = call.reply.open_array()
     i: cython.Py_ssize_t
     for i in range(len(ids)):
         _claim_one(claim, ids[i], argv[5 + i])
-    call.reply.close_array(mark, claim.claimed)
+    call.reply.close_array(mark, claim.claimed_count)
     if moved:
         claim.changes = max(claim.changes, 1)
         if call.effects.recording and not claim.last_id_recorded:
@@ -236,13 +236,13 @@ def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_
             claim.just_id = True
             continue
         if more and arguments.is_keyword(word, b"IDLE"):
-            value = parse_milliseconds(argv[at], "IDLE option argument for XCLAIM")
+            value = parse_option_integer(argv[at], "IDLE option argument for XCLAIM")
             claim.time = now - value if 0 <= value <= now else now
         elif more and arguments.is_keyword(word, b"TIME"):
-            value = parse_milliseconds(argv[at], "TIME option argument for XCLAIM")
+            value = parse_option_integer(argv[at], "TIME option argument for XCLAIM")
             claim.time = value if 0 <= value <= latest else now
         elif more and arguments.is_keyword(word, b"RETRYCOUNT"):
-            value = parse_milliseconds(argv[at], "RETRYCOUNT option argument for XCLAIM")
+            value = parse_option_integer(argv[at], "RETRYCOUNT option argument for XCLAIM")
             claim.retry_count = max(NOT_GIVEN, value)
         elif more and arguments.is_keyword(word, b"LASTID"):
             last = stream_id.parse(argv[at], 0)
@@ -273,7 +273,7 @@ def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.v
 def run_autoclaim(call: Call) -> None:
     """XAUTOCLAIM: give the consumer idle entries from an ID on; the reply begins with the next start ID."""
     argv: list[bytes] = call.argv
-    min_idle: cython.longlong = parse_milliseconds(argv[4], "min-idle-time argument for XAUTOCLAIM")
+    min_idle: cython.longlong = parse_option_integer(argv[4], "min-idle-time argument for XAUTOCLAIM")
     start: StreamId = stream_id.parse_start(argv[5])
     count: cython.longlong = COUNT_DEFAULT
     just_id: cython.bint = False
@@ -315,7 +315,7 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
     pending: PendingEntries = claim.group.pending
     scanned: cython.longlong = 0
     deleted: list[StreamId] = []
-    slot: cython.Py_ssize_t = pending.from_id(start.ms, start.seq)
+    slot: cython.Py_ssize_t = pending.first_from(start.ms, start.seq)
     following: cython.Py_ssize_t
     entry: StreamIterator | None
     claim.begin()
@@ -340,7 +340,7 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
         reply.stream_id(0, 0)
     else:
         reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
-    reply.array(claim.claimed)
+    reply.array(claim.claimed_count)
     reply.raw(claimed.take())
     reply.array(len(deleted))
     lost: StreamId

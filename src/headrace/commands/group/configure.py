@@ -42,9 +42,9 @@ def run(call: Call) -> None:
         order = group.pending.order
         group.set_rules(rules if rules != NO_GROUP_RULES else None)
         if order is not None and group.pending.order is not order:
-            call.keyspace.rules.dispose(order)
+            call.keyspace.rule_registry.dispose(order)
         rule_effects.record_rules(call, [b"XGROUP", b"CFGSET", key, name, *words])
-        call.keyspace.rules.on_rules_changed(call.database.index, key, stream, group)
+        call.keyspace.rule_registry.on_rules_changed(call.database.index, key, stream, group)
         call.keyspace.blocking.separate_waiters(call.database.index, key)
     call.reply.ok()
 
@@ -54,7 +54,7 @@ def _parse(before: GroupRules, words: list[bytes]) -> GroupRules:
         raise NothingToSet()
     if len(words) % 2 or not all(GroupRules.has_rule(word) for word in words[::2]):
         raise InvalidSyntax()
-    return before.changed(words)
+    return before.with_changes(words)
 
 
 COMMAND = Command(

@@ -53,7 +53,7 @@ class GroupsCheck:
             order = group.pending.order
             if order is None and group.redeliveries is None and self.has_waiters and group.is_ordered():
                 order = self._new_order(group)
-            if order is not None and not order.is_read:
+            if order is not None and not order.are_values_read:
                 self._read_values(group, order)
             elif self.has_waiters:
                 self._check_readers(group, order)
@@ -66,7 +66,7 @@ class GroupsCheck:
             return None
         self.values_left -= ORDER_COST
         order: KeyOrder = group.key_order()
-        order.is_behind = True
+        order.last_read_was_incomplete = True
         return order
 
     @cython.cfunc
@@ -74,7 +74,7 @@ class GroupsCheck:
         """Read values for ORDERED-BY; the next turn reads the rest, or checks the readers."""
         if self.values_left > 0:
             self.values_left -= ordered_read.read_values(order, group.pending, self.stream)
-        if self.has_waiters or not order.is_read:
+        if self.has_waiters or not order.are_values_read:
             self.is_complete = False
 
     @cython.cfunc
@@ -85,7 +85,7 @@ class GroupsCheck:
             due = group.redeliveries.next_due()
         elif order is not None:
             due = order.next_due(self.now)
-            if order.is_behind or order.has_news:
+            if order.last_read_was_incomplete or order.has_newly_available:
                 self.is_ready = True
         if due > self.now and (self.due_ms < 0 or due < self.due_ms):
             self.due_ms = due

@@ -36,7 +36,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
 # Deleted pending entries that one call passes, in about a millisecond; fewer if they must be searched for.
 # The next call goes on after them.
-DELETED_PASSED_MAX = cython.declare(cython.Py_ssize_t, 10_000)
+SKIP_BUDGET = cython.declare(cython.Py_ssize_t, 10_000)
 
 
 class MeaninglessId(CommandError):
@@ -61,7 +61,7 @@ class XReadGroupRequest:
     after: list[StreamId | None]  # for each key; None is `>`
     streams: list[Stream]  # for each key, while a reply is written
     groups: list[Group]
-    passes: cython.Py_ssize_t  # what passing deleted pending entries may still cost in this call
+    skip_budget: cython.Py_ssize_t  # what passing deleted pending entries may still cost in this call
 
     def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
         self.options = ReadOptions(True)
@@ -72,7 +72,7 @@ class XReadGroupRequest:
         self.after = []
         self.streams = []
         self.groups = []
-        self.passes = 0
+        self.skip_budget = 0
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
@@ -85,7 +85,7 @@ class XReadGroupRequest:
         group: Group | None
         self.streams = []
         self.groups = []
-        self.passes = DELETED_PASSED_MAX
+        self.skip_budget = SKIP_BUDGET
         assert name is not None
         for i in range(pairs):
             stream = call.database.stream(self.keys[i])
@@ -114,7 +114,9 @@ class XReadGroupRequest:
         elif name is not None:
             consumer = group.consumer(name)
             if consumer is not None:
-                cold_reads.require_pending(self.streams[i], consumer.owned, after.ms, after.seq, count)
+                cold_reads.require_pending(
+                    self.streams[i], consumer.owned_entries, after.ms, after.seq, count
+                )
 
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:
@@ -212,9 +214,9 @@ class XReadGroupRequest:
                 pending.ms_of(slot), pending.seq_of(slot)
             ):
                 return pending.delivery_time_of(slot)
-            if self.passes <= 0:
+            if self.skip_budget <= 0:
                 return 0
-            self.passes -= stream_reply.cost_of_passing(stream, pending, slot)
+            self.skip_budget -= stream_reply.cost_of_passing(stream, pending, slot)
             if is_noting and not stream_reply.may_be_added_again(stream, pending, slot):
                 pending.note_deleted_through(slot)
             else:
@@ -248,20 +250,20 @@ class XReadGroupRequest:
         try:
             self._write_entries(writer, after)
         except DamagedColdRun as error:
-            if writer.found == 0:
+            if writer.written_count == 0:
                 damage = error
         writer.flush_claims()
-        if writer.delivered > 0:
+        if writer.delivered_count > 0:
             call.keyspace.changes += 1
         elif consumer_created and not self.options.noack and call.effects.recording:
             members.record_consumer(call, key, group, consumer)
         if damage is not None:
             reply.rewind(mark)
             raise damage
-        if writer.found == 0 and after is None:
+        if writer.written_count == 0 and after is None:
             reply.rewind(mark)
             return 0
-        reply.close_array(list_mark, writer.found)
+        reply.close_array(list_mark, writer.written_count)
         return 1
 
     @cython.cfunc
@@ -275,9 +277,9 @@ class XReadGroupRequest:
             writer.apply_rules(rules, self.options.noack)
         writer.claiming = self.options.claim != read_options.NO_CLAIM
         if writer.claiming:
-            writer.passes = self.passes
+            writer.skip_budget = self.skip_budget
             writer.write_claimed(self.options.claim)
-            self.passes = writer.passes
+            self.skip_budget = writer.skip_budget
         if writer.group.redeliveries is not None and not self.options.noack:
             writer.write_due(writer.group.redeliveries)
         if writer.order is not None:

@@ -57,13 +57,13 @@ class GroupOptions:
 
     make_stream: cython.bint
     entries_read: cython.longlong
-    read_at: cython.Py_ssize_t  # index of entries_read in argv; 0: not given
+    entries_read_at: cython.Py_ssize_t  # index of entries_read in argv; 0: not given
     losses: list[int]  # passed, lost_unread and lost_pending of the group; only in a rewritten log
 
     def __init__(self) -> None:
         self.make_stream = False
         self.entries_read = UNKNOWN
-        self.read_at = 0
+        self.entries_read_at = 0
         self.losses = []
 
     @cython.cfunc
@@ -76,7 +76,7 @@ class GroupOptions:
                 at += 1
             elif at + 1 < len(argv) and arguments.is_keyword(argv[at], b"ENTRIESREAD"):
                 self.entries_read = arguments.parse_i64(argv[at + 1])
-                self.read_at = at + 1
+                self.entries_read_at = at + 1
                 if self.entries_read < UNKNOWN:
                     raise EntriesReadNegative()
                 at += 2
@@ -96,7 +96,7 @@ class GroupOptions:
         if self.entries_read > most and not call.replayed():
             self.entries_read = most
             call.argv = call.argv.copy()
-            call.argv[self.read_at] = b"%d" % most
+            call.argv[self.entries_read_at] = b"%d" % most
 
 
 @cython.cfunc
@@ -118,9 +118,9 @@ def group_at(call: Call) -> Group:
 
 
 @cython.cfunc
-def group_changed(call: Call, event: bytes) -> cython.void:
+def record_group_change(call: Call, event: bytes) -> cython.void:
     """Count a change of a group, record the request and publish the event."""
-    call.count_changes(1)
+    call.count_and_record_changes(1)
     call.notify("t", event, call.argv[2])
 
 
@@ -143,7 +143,7 @@ def run_create(call: Call) -> None:
         raise GroupExists()
     options.cap(call, stream)
     stream.start_counting(stream.make_group(argv[3], after.ms, after.seq, options.entries_read))
-    group_changed(call, b"xgroup-create")
+    record_group_change(call, b"xgroup-create")
     call.reply.ok()
 
 
@@ -164,14 +164,14 @@ def run_set_id(call: Call) -> None:
     if len(argv) not in (5, 7) and not options.losses:
         raise UnknownSubcommand("XGROUP", argv[1])
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
-    delivery.move(stream, group, after.ms, after.seq)
+    delivery.set_position(stream, group, after.ms, after.seq)
     options.cap(call, stream)
     group.entries_read = options.entries_read
     if options.losses:
-        group.passed, group.lost_unread, group.lost_pending = options.losses
+        group.passed_count, group.lost_unread, group.lost_pending = options.losses
     if call.replayed():  # the log has named them when the group read
         loss_log.mark_as_logged(stream, group)
-    group_changed(call, b"xgroup-setid")
+    record_group_change(call, b"xgroup-setid")
     call.reply.ok()
 
 
@@ -181,8 +181,8 @@ def run_destroy(call: Call) -> None:
     if not stream.drop_group(call.argv[3]):
         call.reply.integer(0)
         return
-    call.keyspace.rules.on_group_removed(stream, call.argv[3])
-    group_changed(call, b"xgroup-destroy")
+    call.keyspace.rule_registry.on_group_removed(stream, call.argv[3])
+    record_group_change(call, b"xgroup-destroy")
     call.database.signal_ready(call.argv[2])
     call.reply.integer(1)
 
@@ -194,7 +194,7 @@ def run_create_consumer(call: Call) -> None:
         call.reply.integer(0)
         return
     group.make_consumer(call.argv[4], call.now)
-    group_changed(call, b"xgroup-createconsumer")
+    record_group_change(call, b"xgroup-createconsumer")
     call.reply.integer(1)
 
 
@@ -210,7 +210,7 @@ def run_delete_consumer(call: Call) -> None:
     if pending > 0 and group.is_ordered() and not call.replayed():
         _hand_over(call, group, consumer)
     group.drop_consumer(consumer)
-    group_changed(call, b"xgroup-delconsumer")
+    record_group_change(call, b"xgroup-delconsumer")
     if call.effects.recording:
         call.effects.make_atomic(start)
     call.reply.integer(pending)
@@ -234,7 +234,7 @@ def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
     assert stream is not None
     words: list[bytes] = []
     slot: cython.Py_ssize_t
-    for slot in consumer.owned.slots():
+    for slot in consumer.owned_entries.slots():
         if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
             words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
             pending.assign(slot, other, 0, pending.delivery_count_of(slot))

@@ -18,7 +18,7 @@ LOG_INTERVAL_MS = 60_000
 
 def mark_as_logged(stream: Stream, group: Group) -> None:
     """Treat the losses of the group so far as logged."""
-    group.logged_unread, group.logged_pending = stream.lost_unread(group), group.lost_pending
+    group.logged_unread, group.logged_pending = stream.lost_unread_count(group), group.lost_pending
 
 
 def report(call: Call, key: bytes, stream: Stream, group: Group) -> None:
@@ -29,11 +29,11 @@ def report(call: Call, key: bytes, stream: Stream, group: Group) -> None:
         group.has_unlogged = True
         return
     group.has_unlogged = False
-    total_unread, total_pending = stream.lost_unread(group), group.lost_pending
+    total_unread, total_pending = stream.lost_unread_count(group), group.lost_pending
     unread, pending = total_unread - group.logged_unread, total_pending - group.logged_pending
     if unread <= 0 and pending <= 0:
         return
-    if not call.keyspace.loss_lines.take(call.now):
+    if not call.keyspace.loss_lines.try_acquire(call.now):
         group.has_unlogged = True
         return
     group.logged_ms = call.now

@@ -1,8 +1,8 @@
 """Look up and create groups and consumers for commands, and record the effects.
 
 The effects of a read are not the read itself but its changes: an XCLAIM for the entries that are delivered
-together (claim_log.py), an XGROUP SETID for the group's position, and an XGROUP CREATECONSUMER for a consumer
-that no other effect creates.
+together (claim_effects.py), an XGROUP SETID for the group's position, and an XGROUP CREATECONSUMER for a
+consumer that no other effect creates.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def record_claims(
 ) -> cython.void:
     """Record that pending entries have this state; `last` is the group's last ID, or empty."""
     words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
-    words += [b"TIME", stream_id.decimal(time_ms), b"RETRYCOUNT", stream_id.decimal(deliveries)]
+    words += [b"TIME", stream_id.format_decimal(time_ms), b"RETRYCOUNT", stream_id.format_decimal(deliveries)]
     words += [b"FORCE", b"JUSTID"]
     if last:
         words += [b"LASTID", last]
@@ -111,7 +111,7 @@ def record_lost(call: Call, key: bytes, group: Group, consumer: Consumer, word: 
 def record_last_id(call: Call, key: bytes, group: Group) -> cython.void:
     """Record the group's last-delivered ID and entries_read, as XGROUP SETID."""
     last: bytes = stream_id.text_of(group.last_ms, group.last_seq)
-    read: bytes = stream_id.decimal(group.entries_read)
+    read: bytes = stream_id.format_decimal(group.entries_read)
     call.record([b"XGROUP", b"SETID", key, group.name, last, b"ENTRIESREAD", read])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, older_forms
+from headrace.commands import arguments, redis7_forms
 from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
@@ -137,12 +137,12 @@ def run(call: Call) -> None:
         else:
             continue
         given_back += 1
-        if call.effects.translating:
+        if call.effects.needs_older_forms:
             words.append(wanted.text())
     if given_back > 0:
-        if call.effects.translating:
-            older_forms.note_release(call, stream, group, words)
-        call.count_changes(given_back)
+        if call.effects.needs_older_forms:
+            redis7_forms.add_form_of_release(call, stream, group, words)
+        call.count_and_record_changes(given_back)
         call.database.signal_ready(argv[1])
     call.reply.integer(given_back)
 

@@ -42,17 +42,17 @@ def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cyt
     """
     lookup: EntryLookup = EntryLookup(stream)
     entry: StreamIterator | None
-    slot: cython.Py_ssize_t = pending.from_id(order.unread_ms, order.unread_seq)
+    slot: cython.Py_ssize_t = pending.first_from(order.unread_ms, order.unread_seq)
     visits: cython.int = 0
     while slot >= 0 and visits < READ_MAX:
         if order.queue_at(slot) is None:
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             order.put(slot, None if entry is None else _value(entry, order.field))
         else:
-            order.check_again(slot)
+            order.reschedule_check(slot)
         slot = pending.after(slot)
         visits += 1
-    order.is_read = slot < 0
+    order.are_values_read = slot < 0
     if slot >= 0:
         order.unread_ms = pending.ms_of(slot)
         order.unread_seq = pending.seq_of(slot)
@@ -81,36 +81,36 @@ def write(reply: StreamReply, order: KeyOrder) -> cython.void:
     now: cython.longlong = reply.call.now
     pending: PendingEntries = reply.group.pending
     queue: KeyQueue | None
-    order.is_behind = order.has_news = False
-    if not order.is_read:
+    order.last_read_was_incomplete = order.has_newly_available = False
+    if not order.are_values_read:
         read_values(order, pending, reply.stream)
-    if not order.is_read:
-        order.is_behind = True
+    if not order.are_values_read:
+        order.last_read_was_incomplete = True
     else:
         rest: cython.int = stream_reply.NOT_DELIVERED_MAX
         lookup: EntryLookup = EntryLookup(reply.stream)
-        while rest > 0 and reply.may_have_more():
+        while rest > 0 and reply.may_write_more():
             queue = order.next_queue(now)
             if queue is None:
                 break
             rest -= _take(reply, order, queue, lookup)
-        while rest > 0 and reply.may_have_more():
+        while rest > 0 and reply.may_write_more():
             queue = order.next_held_queue(reply.consumer.number, now)
             if queue is None:
                 break
             rest -= _write_waiting(reply, order, queue, lookup, rest)
         if rest <= 0:
-            order.is_behind = True
-        elif reply.may_have_more():
+            order.last_read_was_incomplete = True
+        elif reply.may_write_more():
             _write_new(reply, order)
-    if order.is_behind:
-        reply.call.keyspace.rules.continue_later(reply.stream)
+    if order.last_read_was_incomplete:
+        reply.call.keyspace.rule_registry.continue_later(reply.stream)
 
 
 @cython.cfunc
 def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup) -> cython.int:
     """Write the entries of a queue that is due; return how many were removed or given up."""
-    slots: list[int] = order.take(queue)
+    slots: list[int] = order.take_delivered(queue)
     given_up: list[int] = []
     pending: PendingEntries = reply.group.pending
     slot: cython.Py_ssize_t
@@ -118,7 +118,7 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
     outcome: cython.int
     lost: cython.int = 0
     done: cython.Py_ssize_t = 0
-    while lost < stream_reply.NOT_DELIVERED_MAX and reply.may_have_more():
+    while lost < stream_reply.NOT_DELIVERED_MAX and reply.may_write_more():
         slot = waiting = order.first_waiting(queue)
         if done < len(slots) and (waiting < 0 or _is_before(pending, slots[done], waiting)):
             slot = slots[done]
@@ -126,7 +126,7 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
         if slot < 0:
             break
         outcome = reply.redeliver(slot, lookup)
-        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT:
+        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT_PENDING:
             if slot == waiting:
                 order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
             else:
@@ -159,12 +159,12 @@ def _write_waiting(
     slot: cython.Py_ssize_t
     outcome: cython.int
     lost: cython.int = 0
-    while lost < rest and reply.may_have_more():
+    while lost < rest and reply.may_write_more():
         slot = order.first_waiting(queue)
         if slot < 0:
             break
         outcome = reply.redeliver(slot, lookup)
-        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT:
+        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT_PENDING:
             order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
         if outcome != stream_reply.REDELIVERED:
             lost += 1
@@ -194,9 +194,9 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     waiting: cython.int = 0
     passed: cython.bint = False
     try:
-        while reply.may_have_more():
+        while reply.may_write_more():
             if waiting == WAITING_MAX:
-                order.is_behind = True
+                order.last_read_was_incomplete = True
                 break
             if not entry.next():
                 break
@@ -206,8 +206,8 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     finally:  # see StreamReply.write_new()
         if waiting > 0:
             call.keyspace.changes += 1
-            order.has_news = True  # the holders may be blocked
-            call.keyspace.rules.continue_later(stream)
+            order.has_newly_available = True  # the holders may be blocked
+            call.keyspace.rule_registry.continue_later(stream)
         if passed and call.effects.recording:
             reply.flush_claims()
             members.record_last_id(call, reply.key, group)
@@ -223,13 +223,13 @@ def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> 
     queue: KeyQueue | None = order.queue_at(slot) if slot >= 0 else order.queue_of(value)
     owner: Consumer | None
     if slot < 0:
-        order.announce(value)
-    if queue is None or order.may_follow(queue, reply.consumer.number, reply.call.now):
+        order.set_next_value(value)
+    if queue is None or order.may_receive_next(queue, reply.consumer.number, reply.call.now):
         reply.write_entry(entry, 0, 0)
         slot = delivery.deliver(
             reply.stream, group, reply.consumer, entry.ms, entry.seq, reply.call.now, True
         )
-        reply.delivered += 1
+        reply.delivered_count += 1
     else:
         delivery.advance(reply.stream, group, entry.ms, entry.seq)
         if slot >= 0:
@@ -238,4 +238,4 @@ def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> 
         slot = pending.add(entry.ms, entry.seq, owner or reply.consumer, reply.call.now, 0)
     if reply.call.effects.recording:
         reply.record(slot)
-    return not group.waits(slot)
+    return not group.is_waiting(slot)

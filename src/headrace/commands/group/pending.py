@@ -56,7 +56,7 @@ def write_summary(reply: ReplyWriter, group: Group) -> cython.void:
         reply.null()
         reply.null_array()
         return
-    first: cython.Py_ssize_t = pending.from_id(0, 0)
+    first: cython.Py_ssize_t = pending.first_from(0, 0)
     last: cython.Py_ssize_t = pending.last()
     reply.stream_id(pending.ms_of(first), pending.seq_of(first))
     reply.stream_id(pending.ms_of(last), pending.seq_of(last))
@@ -94,7 +94,7 @@ def write_list(call: Call) -> cython.void:
         if consumer is not None:
             slot = group.pending.of_consumer_from(consumer, first.ms, first.seq)
     else:
-        slot = group.pending.from_id(first.ms, first.seq)
+        slot = group.pending.first_from(first.ms, first.seq)
     if slot >= 0 and min_idle > 0 and group.pending.count > IDLE_MAX:
         idle = idle_entries(group.pending, call.now - min_idle)
         if idle is not None:

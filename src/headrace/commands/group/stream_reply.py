@@ -6,7 +6,7 @@ import cython
 
 from headrace.commands.call import Call
 from headrace.commands.group import loss_log, members
-from headrace.commands.group.claim_log import ClaimLog
+from headrace.commands.group.claim_effects import ClaimEffects
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.commands.stream.read_options import ReplyBudget
@@ -29,7 +29,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 REDELIVERED = cython.declare(cython.int, 0)
 REMOVED = cython.declare(cython.int, 1)
 GIVEN_UP = cython.declare(cython.int, 2)
-LEFT = cython.declare(cython.int, 3)
+LEFT_PENDING = cython.declare(cython.int, 3)
 SEARCH_COST = cython.declare(cython.Py_ssize_t, 8)  # see cost_of_passing()
 NOT_DELIVERED_MAX = cython.declare(cython.int, 100)  # entries that one read removes or gives up
 
@@ -72,11 +72,11 @@ class StreamReply:
     limit: cython.longlong  # maximum number of entries
     pending_max: cython.longlong  # of the consumer, by the rule MAX-PENDING
     order: KeyOrder | None  # with the rule ORDERED-BY
-    claims: ClaimLog | None  # effects; None unless some are recorded
+    claims: ClaimEffects | None  # effects; None unless some are recorded
     claiming: cython.bint  # the request has the option CLAIM
-    passes: cython.Py_ssize_t  # what passing deleted entries may still cost
-    found: cython.longlong  # entries written
-    delivered: cython.longlong  # entries that became the consumer's
+    skip_budget: cython.Py_ssize_t  # what passing deleted entries may still cost
+    written_count: cython.longlong  # entries written
+    delivered_count: cython.longlong  # entries that became the consumer's
 
     def __init__(
         self, call: Call, key: bytes, stream: Stream, group: Group, consumer: Consumer, budget: ReplyBudget
@@ -92,15 +92,15 @@ class StreamReply:
         self.order = None
         self.claims = None
         self.claiming = False
-        self.passes = 0
-        self.found = 0
-        self.delivered = 0
+        self.skip_budget = 0
+        self.written_count = 0
+        self.delivered_count = 0
 
     @cython.cfunc
     def record_claim(self, slot: cython.Py_ssize_t, last: bytes) -> cython.void:
-        """Add the state of a pending entry to the effects: see ClaimLog.add()."""
+        """Add the state of a pending entry to the effects: see ClaimEffects.add()."""
         if self.claims is None:
-            self.claims = ClaimLog(self.call, self.key, self.group)
+            self.claims = ClaimEffects(self.call, self.key, self.group)
         self.claims.add(slot, last)
 
     @cython.cfunc
@@ -123,9 +123,9 @@ class StreamReply:
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
         ordered: cython.bint = self.group.is_ordered()
-        while slot >= 0 and self.found < self.limit and not self.budget.is_full():
+        while slot >= 0 and self.written_count < self.limit and not self.budget.is_full():
             following = pending.next_of_consumer(self.consumer, slot)
-            if ordered and self.group.waits(slot):
+            if ordered and self.group.is_waiting(slot):
                 slot = following
                 continue
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
@@ -166,12 +166,12 @@ class StreamReply:
             stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.effects.recording else b""
         )
         ordered: cython.bint = self.group.is_ordered()
-        while rest > 0 and slot >= 0 and self.found < self.limit and not self.budget.is_full():
+        while rest > 0 and slot >= 0 and self.written_count < self.limit and not self.budget.is_full():
             idle = max(0, call.now - pending.delivery_time_of(slot))
             if idle < min_idle:
                 break
             following = pending.newer(slot)
-            if ordered and self.group.waits(slot):
+            if ordered and self.group.is_waiting(slot):
                 only_deleted = False
                 if slot == last:
                     break
@@ -179,9 +179,9 @@ class StreamReply:
                 continue
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is None:
-                if self.passes <= 0:
+                if self.skip_budget <= 0:
                     break
-                self.passes -= cost_of_passing(self.stream, pending, slot)
+                self.skip_budget -= cost_of_passing(self.stream, pending, slot)
                 if only_deleted and not may_be_added_again(self.stream, pending, slot):
                     pending.note_deleted_through(slot)
                 else:
@@ -197,7 +197,7 @@ class StreamReply:
                 self.consumer.active_ms = call.now
                 if call.effects.recording:
                     self.record_claim(slot, position)
-                self.delivered += 1
+                self.delivered_count += 1
                 if following >= 0 and pending.delivery_time_of(following) > call.now:
                     only_deleted = False  # the clock was set back: the claimed entry is before that one
             if slot == last:
@@ -215,12 +215,12 @@ class StreamReply:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def may_have_more(self) -> cython.bint:
+    def may_write_more(self) -> cython.bint:
         """Return whether the limits of the request, and MAX-PENDING, permit another entry."""
         held: cython.longlong = self.consumer.pending_count
         if self.order is not None:
             held = self.order.delivered_count_of(self.consumer.number)
-        return self.found < self.limit and held < self.pending_max and not self.budget.is_full()
+        return self.written_count < self.limit and held < self.pending_max and not self.budget.is_full()
 
     @cython.cfunc
     def write_due(self, due: DueEntries) -> cython.void:
@@ -229,18 +229,18 @@ class StreamReply:
         walk: DueWalk = DueWalk(due, self.call.now)
         rest: cython.int = NOT_DELIVERED_MAX
         left: list[int] = []
-        while rest > 0 and self.may_have_more():
+        while rest > 0 and self.may_write_more():
             slot: cython.Py_ssize_t = walk.next()
             if slot < 0:
                 break
             outcome: cython.int = self.redeliver(slot, lookup)
-            if outcome in (LEFT, GIVEN_UP):
+            if outcome in (LEFT_PENDING, GIVEN_UP):
                 left.append(slot)
             if outcome in (REMOVED, GIVEN_UP):
                 rest -= 1
         walk.put_back(left)
         if rest == 0:
-            self.call.keyspace.rules.continue_later(self.stream)
+            self.call.keyspace.rule_registry.continue_later(self.stream)
 
     @cython.cfunc
     def redeliver(self, slot: cython.Py_ssize_t, lookup: EntryLookup) -> cython.int:
@@ -267,14 +267,16 @@ class StreamReply:
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         rules: GroupRules | None = group.rules
         if rules is not None and rules.max_deliveries and deliveries >= rules.max_deliveries:
-            given_up: cython.bint = call.keyspace.rules.give_up(self.stream, group.name, ms, seq, call.now)
-            return GIVEN_UP if given_up else LEFT
+            given_up: cython.bint = call.keyspace.rule_registry.add_exhausted(
+                self.stream, group.name, ms, seq, call.now
+            )
+            return GIVEN_UP if given_up else LEFT_PENDING
         self.write_entry(entry, max(0, call.now - pending.delivery_time_of(slot)), deliveries)
         pending.assign(slot, self.consumer, call.now, members.saturating_increment(deliveries))
         self.consumer.active_ms = call.now
         if call.effects.recording:
             self.record(slot)
-        self.delivered += 1
+        self.delivered_count += 1
         return REDELIVERED
 
     @cython.cfunc
@@ -288,7 +290,7 @@ class StreamReply:
         call: Call = self.call
         group: Group = self.group
         stream: Stream = self.stream
-        before: cython.longlong = self.found
+        before: cython.longlong = self.written_count
         ms: cython.ulonglong = group.last_ms
         seq: cython.ulonglong = group.last_seq
         slot: cython.Py_ssize_t
@@ -309,16 +311,16 @@ class StreamReply:
         if self.pending_max < I64_MAX and not noack:
             most = min(most, before + max(self.pending_max - self.consumer.pending_count, 0))
         try:
-            while self.found < most and not self.budget.is_full() and entry.next():
+            while self.written_count < most and not self.budget.is_full() and entry.next():
                 self.write_entry(entry, 0, 0)
                 slot = delivery.deliver(
                     stream, group, self.consumer, entry.ms, entry.seq, call.now, not noack
                 )
                 if call.effects.recording and not noack:
                     self.record_claim(slot, last)
-                self.delivered += 1
+                self.delivered_count += 1
         finally:  # an entry that cannot be read ends the loop: what was delivered before must be in the log
-            if call.effects.recording and self.found > before:
+            if call.effects.recording and self.written_count > before:
                 self.flush_claims()
                 members.record_last_id(call, self.key, group)
 
@@ -341,5 +343,5 @@ class StreamReply:
     @cython.exceptval(check=False)
     def count_entry(self) -> cython.void:
         """Count an entry that was written."""
-        self.found += 1
+        self.written_count += 1
         self.budget.count_entry()

@@ -125,7 +125,7 @@ def run_flushall(call: Call) -> None:
     strict_rules.check_flush(call, None)
     call.keyspace.flush_all()
     if not call.replayed():
-        call.server.flushed_all(call.now)
+        call.server.on_flushall(call.now)
     call.record_verbatim()
     call.reply.ok()
 

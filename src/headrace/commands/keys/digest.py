@@ -70,7 +70,7 @@ def of_stream(stream: Stream, now_ms: int) -> bytes:
     facts.add(stream.max_deleted_ms, stream.max_deleted_seq)
     walk = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX)
     while walk.next():
-        words = walk.entry()
+        words = walk.remaining_pieces()
         facts.add(walk.ms, walk.seq, len(words), *words)
     for group in sorted(stream.groups(), key=name_of):
         add_group(facts, group)

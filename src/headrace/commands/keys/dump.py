@@ -58,10 +58,10 @@ class LargerThanMemory(CommandError):
 
 def check_size(call: Call, value: object) -> None:
     """Raise LargerThanMemory for a stream with cold runs that is too large for a payload."""
-    if not isinstance(value, Stream) or value.cold is None or value.cold.totals.runs == 0:
+    if not isinstance(value, Stream) or value.cold is None or value.cold.totals.run_count == 0:
         return
-    size = value.memory.total + value.cold.totals.weight
-    cold = call.keyspace.cold
+    size = value.memory.total + value.cold.totals.memory_bytes
+    cold = call.keyspace.cold_storage
     if cold.limit and size > cold.limit + cold.cache.limit:
         limit = cold.limit + cold.cache.limit
         raise LargerThanMemory(size, limit, "stream-hot-memory and cold-cache-memory together")
@@ -91,7 +91,7 @@ def run_dump(call: Call) -> None:
         call.reply.bulk(payload_of(call, value))
 
 
-def options(call: Call) -> tuple[bool, bool]:
+def parse_restore_options(call: Call) -> tuple[bool, bool]:
     """Return whether REPLACE and ABSTTL are given. IDLETIME and FREQ are checked, but not stored."""
     arguments: Arguments = call.arguments()
     arguments.at += 3
@@ -114,7 +114,7 @@ def options(call: Call) -> tuple[bool, bool]:
     return replace, absolute
 
 
-def moment_of(call: Call, absolute: bool) -> int:
+def restore_expiry_ms(call: Call, absolute: bool) -> int:
     """Return when the key is to expire, in milliseconds since 1970; -1 means never (a ttl of 0)."""
     ttl = parse_i64(call.argv[2])
     if ttl < 0:
@@ -124,7 +124,7 @@ def moment_of(call: Call, absolute: bool) -> int:
     return ttl if absolute else min(ttl + call.now, I64_MAX)
 
 
-def unpacked(call: Call) -> object:
+def value_of_payload(call: Call) -> object:
     """Return the value in the payload. Raises WrongPayload or BadData."""
     try:
         return restore(call.argv[3], call.keyspace, call.now)
@@ -136,14 +136,14 @@ def unpacked(call: Call) -> object:
 
 def run_restore(call: Call) -> None:
     """RESTORE: store the value of the payload, with its expiry. Every byte is checked."""
-    replace, absolute = options(call)
+    replace, absolute = parse_restore_options(call)
     key = call.argv[1]
     former = call.database.find(key)
     if former is not None and not replace:
         raise BusyKey()
-    moment = moment_of(call, absolute)
-    value = unpacked(call)
-    dead_letter_rules.check_stream(call, call.database, key, value)
+    moment = restore_expiry_ms(call, absolute)
+    value = value_of_payload(call)
+    dead_letter_rules.check_stored_stream(call, call.database, key, value)
     strict_rules.check_removal(call, call.database, key)
     if moment >= 0:
         strict_rules.check_expiry(call, key, value)

@@ -17,7 +17,7 @@ def run_del(call: Call) -> None:
     argv: list[bytes] = call.argv
     removed: cython.longlong = 0
     at: cython.Py_ssize_t
-    if len(call.keyspace.rules.streams):
+    if len(call.keyspace.rule_registry.streams):
         for at in range(1, len(argv)):
             strict_rules.check_removal(call, database, argv[at])
     for at in range(1, len(argv)):

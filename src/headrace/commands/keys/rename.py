@@ -80,7 +80,7 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
         return replace
     if not replace and database.contains(target):
         return False
-    dead_letter_rules.check_stream(call, database, target, value, value)
+    dead_letter_rules.check_stored_stream(call, database, target, value, value)
     strict_rules.check_removal(call, database, target)
     moment: cython.longlong = database.expiry(key)
     former = keyspace.type_name(database.find(target))
@@ -128,7 +128,7 @@ def run_copy(call: Call) -> None:
     if value is None or (database.contains(target) and not replace):
         call.reply.integer(0)
         return
-    dead_letter_rules.check_stream(call, database, target, value)
+    dead_letter_rules.check_stored_stream(call, database, target, value)
     strict_rules.check_removal(call, database, target)
     former = keyspace.type_name(database.find(target))
     put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
@@ -157,7 +157,7 @@ def run_move(call: Call) -> None:
     if value is None or database.contains(key):
         call.reply.integer(0)
         return
-    dead_letter_rules.check_stream(call, database, key, value, value)
+    dead_letter_rules.check_stored_stream(call, database, key, value, value)
     moment: cython.longlong = call.database.expiry(key)
     remove_moved(call.database, key)
     put_with_expiry(database, key, value, moment)
@@ -167,7 +167,7 @@ def run_move(call: Call) -> None:
     call.reply.integer(1)
 
 
-def stored_by_copy(argv: list[bytes]) -> tuple[int, bytes] | None:
+def copy_destination(argv: list[bytes]) -> tuple[int, bytes] | None:
     """Return the database that COPY names, and the key that it stores there; None if it names none."""
     found = None
     at = 3
@@ -179,7 +179,7 @@ def stored_by_copy(argv: list[bytes]) -> tuple[int, bytes] | None:
     return found
 
 
-def stored_by_move(argv: list[bytes]) -> tuple[int, bytes]:
+def move_destination(argv: list[bytes]) -> tuple[int, bytes]:
     """Return the database that MOVE names, and the key that it stores there."""
     return databases.parse_i32(argv[2]), argv[1]
 
@@ -209,7 +209,7 @@ COMMANDS = [
         run_copy,
         "write denyoom schedules",
         keys="1: RO access, 2: OW update",
-        stores_in=stored_by_copy,
+        stores_in=copy_destination,
         since="6.2.0",
         summary="Copies a value to another key.",
         syntax="source destination [DB destination-db] [REPLACE]",
@@ -221,7 +221,7 @@ COMMANDS = [
         run_move,
         "write fast schedules",
         keys="1: RW access update",
-        stores_in=stored_by_move,
+        stores_in=move_destination,
         summary="Moves a value to another database.",
         syntax="key db",
     ),

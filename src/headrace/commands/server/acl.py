@@ -7,7 +7,7 @@ from collections.abc import Callable
 import cython
 
 from headrace.access.log import AccessLog, Denial
-from headrace.access.rule_errors import InvalidUserFile, OpenParenthesis, RejectedRule, has_blanks
+from headrace.access.rule_errors import InvalidUserFile, RejectedRule, UnclosedParenthesis, has_blanks
 from headrace.access.user import User
 from headrace.access.users import DEFAULT, Users
 from headrace.commands.arguments import is_keyword, parse_i64
@@ -83,7 +83,7 @@ def run_setuser(call: Call) -> None:
     except RejectedRule as refused:
         text = f"ERR Error in ACL SETUSER modifier '{to_text(refused.rule)}': {refused.reason}"
         raise CommandError(text) from None
-    except OpenParenthesis as refused:
+    except UnclosedParenthesis as refused:
         raise CommandError(f"ERR {refused}") from None
     call.engine.auth.refresh_sessions(call.session)
     call.reply.ok()

@@ -60,9 +60,9 @@ def run_config_resetstat(call: Call) -> None:
     call.engine.stats.reset()
     call.keyspace.hits = 0
     call.keyspace.misses = 0
-    call.keyspace.expired = 0
+    call.keyspace.expired_count = 0
     call.engine.write_gate.eviction.reset_counters()
-    call.engine.auth.log.reset()
+    call.engine.auth.log.reset_counters()
     call.server.config_resetstat()
     call.reply.ok()
 
@@ -131,7 +131,7 @@ def run_shutdown(call: Call) -> None:
             raise InvalidSyntax()
     server = call.server
     if call.engine.scripts.running is not None:
-        call.engine.scripts.check_no_save(save is False)
+        call.engine.scripts.check_shutdown_allowed(save is False)
         call.engine.scripts.abandon()
         now = force = True  # memory holds a part of the script's changes: there is no way back
     if not (now or force) and server.replication.delay_shutdown(lambda: server.shutdown(save), call.session):

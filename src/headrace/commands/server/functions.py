@@ -22,7 +22,7 @@ from headrace.commands.server.scripts import (
 )
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, to_text
-from headrace.keyspace.glob import select
+from headrace.keyspace.glob import matching_names
 from headrace.keyspace.libraries import parse_library
 from headrace.persistence.dump import BadPayload, WrongChecksum
 from headrace.persistence.functions_dump import dump_libraries, restore_libraries
@@ -48,7 +48,7 @@ class BadFlush(CommandError):
     text = "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"
 
 
-def keys_of(argv: list[bytes]) -> list[int]:
+def key_positions(argv: list[bytes]) -> list[int]:
     """Return the positions of the keys of FCALL."""
     return list(range(3, 3 + key_count(argv)))
 
@@ -91,9 +91,9 @@ def run_fcall_ro(call: Call) -> None:
     call_function(call, True)
 
 
-def changed(call: Call) -> None:
+def record_library_change(call: Call) -> None:
     """Count a change of the libraries, and record the request."""
-    call.count_changes(1)
+    call.count_and_record_changes(1)
 
 
 def run_load(call: Call) -> None:
@@ -109,7 +109,7 @@ def run_load(call: Call) -> None:
     if not call.replayed():  # a log contains only libraries that could be loaded
         call.engine.scripts.load_libraries({name: text})
     libraries[name] = text
-    changed(call)
+    record_library_change(call)
     call.reply.bulk(name)
 
 
@@ -117,7 +117,7 @@ def run_delete(call: Call) -> None:
     """FUNCTION DELETE: remove a library."""
     if call.keyspace.libraries.pop(call.argv[2], None) is None:
         raise LibraryNotFound()
-    changed(call)
+    record_library_change(call)
     call.reply.ok()
 
 
@@ -131,7 +131,7 @@ def run_flush(call: Call) -> None:
     if len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC"):
         raise BadFlush()
     call.keyspace.libraries.clear()
-    changed(call)
+    record_library_change(call)
     call.reply.ok()
 
 
@@ -175,7 +175,7 @@ def run_restore(call: Call) -> None:
         libraries.clear()
         libraries.update(before)
         raise
-    changed(call)
+    record_library_change(call)
     call.reply.ok()
 
 
@@ -194,7 +194,7 @@ def run_list(call: Call) -> None:
         else:
             raise CommandError(f"ERR Unknown argument {to_text(word)}")
     libraries = call.keyspace.libraries
-    names = list(libraries) if pattern is None else select([pattern], list(libraries))
+    names = list(libraries) if pattern is None else matching_names([pattern], list(libraries))
     found: dict[bytes, list[Function]] = {}
     for function in call.engine.scripts.functions() if libraries else ():
         found.setdefault(function.library, []).append(function)
@@ -344,7 +344,7 @@ SUBCOMMANDS = [
 FUNCTION_SYNTAX = "function numkeys [key [key ...]] [arg [arg ...]]"
 
 COMMANDS = [
-    script_command("fcall", run_fcall, "7.0.0", "Runs a function.", FUNCTION_SYNTAX, find_keys=keys_of),
+    script_command("fcall", run_fcall, "7.0.0", "Runs a function.", FUNCTION_SYNTAX, find_keys=key_positions),
     script_command(
         "fcall_ro",
         run_fcall_ro,
@@ -352,7 +352,7 @@ COMMANDS = [
         "Runs a function that does not write.",
         FUNCTION_SYNTAX,
         True,
-        keys_of,
+        key_positions,
     ),
     Command(
         "function",

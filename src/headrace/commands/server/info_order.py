@@ -63,7 +63,7 @@ ORDER = {section: {name: rank for rank, name in enumerate(text.split())} for sec
 DIGITS = "0123456789"
 
 
-def in_order(section: str, fields: dict[str, object]) -> dict[str, object]:
+def sort_fields(section: str, fields: dict[str, object]) -> dict[str, object]:
     """Return the fields of a section in Redis's order; as they are if the section has no order here.
 
     A numbered field (db0) has the place of its name without the number. Unknown fields come last.

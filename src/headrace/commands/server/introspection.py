@@ -28,14 +28,14 @@ class NoKeys(CommandError):
     text = "ERR The command has no key arguments"
 
 
-def table(call: Call) -> list[Command]:
+def all_commands(call: Call) -> list[Command]:
     """Return all commands; subcommands follow their container."""
     return [row.command for row in call.engine.stats.rows]
 
 
 def top_level(call: Call) -> list[Command]:
     """Return all commands without subcommands."""
-    return [command for command in table(call) if command.name_length == 1]
+    return [command for command in all_commands(call) if command.name_length == 1]
 
 
 def find(call: Call, request: list[bytes]) -> Command | None:
@@ -56,7 +56,7 @@ def find_all(call: Call, names: list[bytes]) -> list[Command | None]:
 
     The time is linear in the number of names.
     """
-    by_name = {command.name: command for command in table(call)}
+    by_name = {command.name: command for command in all_commands(call)}
     return [by_name.get(name.lower()) for name in names]
 
 
@@ -160,7 +160,7 @@ def run_docs(call: Call) -> None:
 def run_list(call: Call) -> None:
     """COMMAND LIST: reply with the names of commands and subcommands, all or filtered."""
     arguments: Arguments = call.arguments()
-    names = [command.name for command in table(call)]
+    names = [command.name for command in all_commands(call)]
     if arguments.has_more():
         if not arguments.take_flag(b"FILTERBY") or arguments.remaining() != 2:
             raise InvalidSyntax()
@@ -168,7 +168,7 @@ def run_list(call: Call) -> None:
             names = []
         elif arguments.take_flag(b"ACLCAT"):
             category = arguments.next_argument().decode("utf-8", "replace").lower()
-            names = [command.name for command in table(call) if category in command.categories]
+            names = [command.name for command in all_commands(call) if category in command.categories]
         elif arguments.take_flag(b"PATTERN"):
             pattern = Glob(arguments.next_argument(), True)
             names = [name for name in names if pattern.matches(name)]
@@ -179,7 +179,7 @@ def run_list(call: Call) -> None:
         call.reply.bulk(name)
 
 
-def keys_of(call: Call) -> tuple[Command, list[bytes]]:
+def command_and_keys(call: Call) -> tuple[Command, list[bytes]]:
     """Return the command in the arguments of COMMAND GETKEYS, and its keys."""
     request = call.argv[2:]
     command = find(call, request)
@@ -194,7 +194,7 @@ def keys_of(call: Call) -> tuple[Command, list[bytes]]:
 
 def run_getkeys(call: Call) -> None:
     """COMMAND GETKEYS: reply with the keys of a request."""
-    _, keys = keys_of(call)
+    _, keys = command_and_keys(call)
     call.reply.array(len(keys))
     for key in keys:
         call.reply.bulk(key)
@@ -202,7 +202,7 @@ def run_getkeys(call: Call) -> None:
 
 def run_getkeysandflags(call: Call) -> None:
     """COMMAND GETKEYSANDFLAGS: reply with the keys of a request and how it uses them."""
-    command, keys = keys_of(call)
+    command, keys = command_and_keys(call)
     flags = command.flags_of_keys(call.argv[2:])
     call.reply.array(len(keys))
     for i in range(len(keys)):

@@ -36,7 +36,7 @@ WRITES = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\"]", re.IGNO
 def check_write(call: Call, call_number: int = 0) -> None:
     """Raise CommandError if a script may not write now; call_number: which of its writing calls it is."""
     gate = call.engine.write_gate
-    if not gate.shut:
+    if not gate.may_reject:
         return
     word = call.argv[1]
     digest = hashlib.sha1(word).hexdigest() if call.command.name == b"eval" else to_text(word.lower())
@@ -133,22 +133,22 @@ REQUIRED_COMMANDS: dict[KnownScript, tuple[bytes, ...]] = {
 }
 
 
-def identify(script: Script) -> None:
+def mark_if_native(script: Script) -> None:
     """Set script.known and script.write_lines if it is one of the scripts here."""
     if len(script.text) > TEXT_BYTES_MAX:
         return
     normal = hashlib.sha1(b" ".join(script.text.split())).hexdigest()
     if normal in SCRIPTS:
-        script.known = normal
+        script.native_digest = normal
         lines = [script.text.count(b"\n", 0, found.start()) + 1 for found in WRITES.finditer(script.text)]
         script.write_lines = lines
 
 
 def run_known(call: Call, script: Script, key_count: int) -> bool:
     """Run the script if it is one of those here and has enough arguments; return whether it was."""
-    if script.known is None:
+    if script.native_digest is None:
         return False
-    run, keys_least, words_least = SCRIPTS[script.known]
+    run, keys_least, words_least = SCRIPTS[script.native_digest]
     keys, words = call.argv[3 : 3 + key_count], call.argv[3 + key_count :]
     if len(keys) < keys_least or len(words) < words_least:
         return False

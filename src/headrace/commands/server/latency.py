@@ -39,7 +39,7 @@ def run_histogram(call: Call) -> None:
         name = timed.command.name
         if timed.latencies is None or (wanted and not {name, name.partition(b"|")[0]} & wanted):
             continue
-        octaves = dict(timed.latencies.octaves())
+        octaves = dict(timed.latencies.cumulative_buckets())
         found[name] = {b"calls": timed.latencies.total(), b"histogram_usec": octaves}
     call.reply.value(found)
 
@@ -83,7 +83,7 @@ def run_graph(call: Call) -> None:
         f"{name} - high {high} ms, low {low} ms (all time high {event.worst_ms} ms)",
         "-" * GRAPH_COLUMNS,
     ]
-    lines += bars(heights) + upright([ago(call.now // 1000 - at) for at, _ in samples])
+    lines += bars(heights) + vertical_labels([format_age(call.now // 1000 - at) for at, _ in samples])
     call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 
@@ -97,7 +97,7 @@ def bars(heights: list[int]) -> list[str]:
     ]
 
 
-def ago(seconds: int) -> str:
+def format_age(seconds: int) -> str:
     """Return a duration as short text: 5s, 3m, 2h, 1d."""
     for length, unit in SPANS:
         if seconds >= length:
@@ -105,7 +105,7 @@ def ago(seconds: int) -> str:
     return "now"
 
 
-def upright(labels: list[str]) -> list[str]:
+def vertical_labels(labels: list[str]) -> list[str]:
     """Return the labels side by side, each written from top to bottom."""
     return ["".join(label[at : at + 1] or " " for label in labels) for at in range(max(map(len, labels)))]
 

@@ -29,7 +29,7 @@ def client_bytes(call: Call) -> int:
     )
 
 
-def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
+def database_overheads(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
     """Return the bytes of overhead, by kind, of each database that has keys."""
     return {
         b"db.%d" % database.index: {
@@ -44,10 +44,10 @@ def databases(keyspace: Keyspace) -> dict[bytes, dict[bytes, int]]:
 
 def overhead_bytes(keyspace: Keyspace) -> int:
     """Return the overhead of all databases."""
-    return sum(sum(sizes.values()) for sizes in databases(keyspace).values())
+    return sum(sum(sizes.values()) for sizes in database_overheads(keyspace).values())
 
 
-def figures(call: Call) -> dict[bytes, Any]:
+def memory_stats(call: Call) -> dict[bytes, Any]:
     """Return the fields of MEMORY STATS: bytes, percentages and ratios, by Redis's names."""
     known: dict[str, Any] = dict(call.server.info("memory"))
     used = call.keyspace.memory.total
@@ -69,7 +69,7 @@ def figures(call: Call) -> dict[bytes, Any]:
         b"aof.buffer": 0,
         b"lua.caches": call.engine.scripts.text_bytes,
         b"functions.caches": sum(map(len, call.keyspace.libraries.values())),
-        **databases(call.keyspace),
+        **database_overheads(call.keyspace),
         b"overhead.total": overhead,
         b"keys.count": keys,
         b"keys.bytes-per-key": used // keys if keys else 0,
@@ -97,13 +97,13 @@ def ratio(resident: int, used: int) -> float:
 
 def run_stats(call: Call) -> None:
     """MEMORY STATS: reply with the fields."""
-    call.reply.value(figures(call))
+    call.reply.value(memory_stats(call))
 
 
 def run_malloc_stats(call: Call) -> None:
     """MEMORY MALLOC-STATS: reply with the figures of MEMORY STATS as text. No allocator counts by itself."""
     lines = ["Allocator: that of the C library and Python's own, which keep no statistics. Known figures:"]
-    for name, value in figures(call).items():
+    for name, value in memory_stats(call).items():
         if not isinstance(value, dict):
             lines.append(
                 f"{name.decode()}: {value:g}" if isinstance(value, float) else f"{name.decode()}: {value}"
@@ -113,7 +113,7 @@ def run_malloc_stats(call: Call) -> None:
 
 def run_doctor(call: Call) -> None:
     """MEMORY DOCTOR: reply with a report in words."""
-    found = figures(call)
+    found = memory_stats(call)
     used, peak = found[b"total.allocated"], found[b"peak.allocated"]
     clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]
     advice: list[str] = []

@@ -23,7 +23,7 @@ from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, to_text
 from headrace.resp.inline import split_line
 
 # Not a key, but used as one: clients that wait for replicas wait for it, in database 0, as for SYNCED.
-ACKNOWLEDGED = b"\0acknowledged"
+ACKNOWLEDGED_KEY = b"\0acknowledged"
 
 PORT_MAX = 65535
 ADDRESS = re.compile(rb"[0-9A-Za-z.:%_-]*")  # INFO shows it between commas in one line
@@ -161,7 +161,7 @@ def run_replconf(call: Call) -> None:
         if option not in REPLCONF_OPTIONS:
             raise CommandError(f"ERR Unrecognized REPLCONF option: {to_text(words[at])}")
         check_value(option, value)
-        call.server.replication.configure(call.session, option, value)
+        call.server.replication.set_replconf_option(call.session, option, value)
         if option == b"capa":
             dialect = call.server.replication.stream_dialect(call.session)
     call.reply.simple(f"OK {dialect}".rstrip().encode())
@@ -177,8 +177,8 @@ def note_acknowledgement(call: Call, words: list[bytes]) -> None:
     except NotAnInteger:
         return
     if call.session.is_replica:
-        call.server.replication.acknowledge(call.session, offset, synced)
-        call.keyspace.blocking.signal(0, ACKNOWLEDGED)
+        call.server.replication.on_acknowledgement(call.session, offset, synced)
+        call.keyspace.blocking.signal(0, ACKNOWLEDGED_KEY)
 
 
 def check_value(option: bytes, value: bytes) -> None:
@@ -207,11 +207,11 @@ def run_psync(call: Call) -> None:
     if call.session.is_replica:
         return
     if len(argv) > 3 and is_keyword(argv[3], b"FAILOVER"):
-        take_over(call, argv[1])
+        promote_for_failover(call, argv[1])
     call.server.replication.synchronise(call.session, argv[1], parse_i64(argv[2]))
 
 
-def take_over(call: Call, history: bytes) -> None:
+def promote_for_failover(call: Call, history: bytes) -> None:
     """Become a primary because this server's primary asks for it (FAILOVER). history: its replication ID.
 
     Raises TakeoverOfPrimary or OtherHistory.
@@ -252,20 +252,20 @@ def run_wait(call: Call) -> None:
     replicas = parse_i64(call.argv[1])
     deadline = parse_deadline(call.argv[2], call.now)
     call.session.awaited_offset = target_offset(call)
-    serve = waiter_for(replicas)
+    serve = serve_when_acknowledged(replicas)
     if not call.policy.may_block:
         write_acknowledged(call)
     elif not serve(call):
         replication.request_acknowledgements()
         call.database = call.keyspace.databases[0]
-        call.wait([ACKNOWLEDGED], deadline, serve, "acknowledged")
+        call.wait([ACKNOWLEDGED_KEY], deadline, serve, "acknowledged")
 
 
-def waiter_for(replicas: int) -> Callable[[Call], bool]:
+def serve_when_acknowledged(replicas: int) -> Callable[[Call], bool]:
     """Return the `serve` function that replies as soon as that many replicas have the caller's writes."""
 
     def serve(call: Call) -> bool:
-        if call.server.replication.acknowledged_by(call.session.awaited_offset) < replicas:
+        if call.server.replication.count_acknowledged(call.session.awaited_offset) < replicas:
             return False
         if replicas > 0:
             call.session.confirmed_offset = call.session.last_write_offset

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from headrace.commands.arguments import Arguments, parse_i64
 from headrace.commands.call import Call, write_synced
 from headrace.commands.connection.client import parse_deadline
-from headrace.commands.server.replication import ACKNOWLEDGED, target_offset
+from headrace.commands.server.replication import ACKNOWLEDGED_KEY, target_offset
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
 
 # Not a key, but used as one: clients that wait for a sync wait for it, in database 0. A real key of that
 # name does no harm: the waiters are retried in vain.
-SYNCED = b"\0synced"
+SYNCED_KEY = b"\0synced"
 
 
 class SaveRunning(CommandError):
@@ -82,7 +82,7 @@ def run_bgrewriteaof(call: Call) -> None:
     call.reply.simple(call.server.rewrite_log())
 
 
-def replica_count(text: bytes) -> int:
+def parse_replica_count(text: bytes) -> int:
     """Parse the number of replicas to wait for. Raises BadReplicaCount."""
     try:
         replicas = parse_i64(text)
@@ -98,19 +98,19 @@ def run_waitaof(call: Call) -> None:
     local = parse_i64(call.argv[1])
     if not 0 <= local <= 1:
         raise BadLocalCount()
-    replicas = replica_count(call.argv[2])
+    replicas = parse_replica_count(call.argv[2])
     deadline = parse_deadline(call.argv[3], call.now)
     if call.server.replication.is_replica():
         raise WaitAofOnReplica()
     call.session.awaited_offset = target_offset(call)
-    serve = waiter_for(local, replicas)
+    serve = serve_when_synced(local, replicas)
     if not call.policy.may_block:
         check_log_exists(call, local)
         write_synced(call)
     elif not serve(call):
-        keys = [SYNCED] if local else []
+        keys = [SYNCED_KEY] if local else []
         if replicas:
-            keys.append(ACKNOWLEDGED)
+            keys.append(ACKNOWLEDGED_KEY)
             call.server.replication.request_acknowledgements()
         call.database = call.keyspace.databases[0]
         call.wait(keys, deadline, serve, "synced")
@@ -118,11 +118,11 @@ def run_waitaof(call: Call) -> None:
 
 def check_log_exists(call: Call, local: int) -> None:
     """Raise NoLog if the caller waits for a sync and there is no log."""
-    if local and call.server.log_synced() < 0:
+    if local and call.server.synced_log_offset() < 0:
         raise NoLog()
 
 
-def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
+def serve_when_synced(local: int, replicas: int) -> Callable[[Call], bool]:
     """Return the `serve` function that replies as soon as the caller's writes are synced.
 
     local: 1 if they must be synced here; replicas: on how many replicas.
@@ -130,9 +130,9 @@ def waiter_for(local: int, replicas: int) -> Callable[[Call], bool]:
 
     def serve(call: Call) -> bool:
         check_log_exists(call, local)
-        if local and call.server.log_synced() <= call.session.last_write_offset:
+        if local and call.server.synced_log_offset() <= call.session.last_write_offset:
             return False
-        if call.server.replication.synced_by(call.session.awaited_offset) < replicas:
+        if call.server.replication.count_synced(call.session.awaited_offset) < replicas:
             return False
         if replicas > 0:
             call.session.confirmed_offset = call.session.last_write_offset

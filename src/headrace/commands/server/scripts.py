@@ -53,7 +53,7 @@ class NotReadOnly(CommandError):
     text = "ERR Can not execute a script with write flag using *_ro command."
 
 
-def keys_of(argv: list[bytes]) -> list[int]:
+def key_positions(argv: list[bytes]) -> list[int]:
     """Return the positions of the keys of EVAL and EVALSHA."""
     return list(range(3, 3 + key_count(argv)))
 
@@ -80,12 +80,12 @@ def load_script(call: Call, text: bytes, keeps: bool) -> Script:
     script = scripts.scripts.get(digest)
     if script is None:
         script = Script(digest, text)
-        known_scripts.identify(script)
-        if script.known is None:
+        known_scripts.mark_if_native(script)
+        if script.native_digest is None:
             scripts.compile(script)
         scripts.add(script)
     if keeps:
-        scripts.keep(script)
+        scripts.never_evict(script)
     return script
 
 
@@ -110,7 +110,7 @@ def run_script(
 ) -> cython.void:
     """Run a loaded script with the keys and arguments of the request; count: of the keys."""
     flags: cython.longlong
-    if not read_only and script.known is not None and known_scripts.run_known(call, script, count):
+    if not read_only and script.native_digest is not None and known_scripts.run_known(call, script, count):
         return
     flags = script.flags
     if script.declared:
@@ -293,7 +293,7 @@ def script_command(
     summary: str,
     syntax: str,
     read_only: bool = False,
-    find_keys: Callable[[list[bytes]], list[int]] = keys_of,
+    find_keys: Callable[[list[bytes]], list[int]] = key_positions,
 ) -> Command:
     """Return the row of a command that runs a script or function."""
     return Command(

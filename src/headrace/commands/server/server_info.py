@@ -11,7 +11,7 @@ from collections.abc import Callable
 import cython
 
 from headrace.commands.call import Call
-from headrace.commands.server.info_order import in_order
+from headrace.commands.server.info_order import sort_fields
 from headrace.commands.spec import Command
 from headrace.keyspace.blocking import Blocking
 from headrace.plurals import human_bytes
@@ -55,18 +55,18 @@ def clients(call: Call) -> Fields:
     return [
         ("connected_clients", sum(not session.is_replica for session in sessions)),
         ("cluster_connections", 0),
-        ("blocked_clients", blocking.count - len(engine.write_gate.paused_requests)),
+        ("blocked_clients", blocking.count - len(engine.write_gate.paused_sessions)),
         ("tracking_clients", len(engine.tracking.active)),
         ("pubsub_clients", sum(session.subscription_count > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),
         ("clients_in_timeout_table", len(blocking.deadlines)),
         ("total_watched_keys", sum(len(d.watched_keys.watches) for d in call.keyspace.databases)),
         ("total_blocking_keys", len(blocking.queues)),
-        ("total_blocking_keys_on_nokey", keys_of_group_readers(blocking)),
+        ("total_blocking_keys_on_nokey", group_reader_key_count(blocking)),
     ]
 
 
-def keys_of_group_readers(blocking: Blocking) -> int:
+def group_reader_key_count(blocking: Blocking) -> int:
     """Return the number of keys on which an XREADGROUP is blocked, which ends when the key is deleted."""
     return sum(
         any(waiter.command_name == b"xreadgroup" for one in wait_classes.values() for waiter in one)
@@ -123,14 +123,14 @@ def stats(call: Call) -> Fields:
     keyspace = call.keyspace
     counted = call.engine.stats
     return [
-        ("total_connections_received", counted.connections),
+        ("total_connections_received", counted.connection_count),
         ("total_commands_processed", counted.commands),
-        ("expired_keys", keyspace.expired),
+        ("expired_keys", keyspace.expired_count),
         ("expired_stale_perc", "0.00"),
         ("evicted_keys", 0),
         ("evicted_entries", call.engine.write_gate.eviction.evicted_entries),
         ("evicted_clients", 0),
-        ("evicted_scripts", call.engine.scripts.evicted),
+        ("evicted_scripts", call.engine.scripts.evicted_count),
         ("keyspace_hits", keyspace.hits),
         ("keyspace_misses", keyspace.misses),
         ("pubsub_channels", len(call.engine.pubsub.names)),
@@ -140,14 +140,14 @@ def stats(call: Call) -> Fields:
         ("tracking_total_items", call.engine.tracking.item_count),
         ("tracking_total_prefixes", len(call.engine.tracking.broadcasts)),
         ("unexpected_error_replies", 0),
-        ("total_error_replies", counted.error_replies),
+        ("total_error_replies", counted.error_reply_count),
         (
             "dump_payload_sanitizations",
             sum(row.calls for row in counted.rows if row.command.name == b"restore"),
         ),
         *((name, 0) for name in ABSENT_STATS.split()),
         *call.server.replication.counters(),
-        *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.log.denied.items()),
+        *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.log.denied_counts.items()),
     ]
 
 
@@ -173,7 +173,7 @@ def errorstats(call: Call) -> Fields:
     """Return how often each error code was sent."""
     return [
         (f"errorstat_{code.decode('utf-8', 'replace')}", f"count={count}")
-        for code, count in call.engine.stats.errors.items()
+        for code, count in call.engine.stats.errors_by_code.items()
     ]
 
 
@@ -214,24 +214,24 @@ def keyspace(call: Call) -> Fields:
     return fields
 
 
-def waiting_entries(stream: Stream) -> int:
+def waiting_entry_count(stream: Stream) -> int:
     """Return how many entries wait for others of their key, by the rule ORDERED-BY."""
     orders = [group.pending.order for group in stream.groups()]
-    return sum(order.waiting for order in orders if order is not None)
+    return sum(order.waiting_count for order in orders if order is not None)
 
 
 def rule_figures(call: Call) -> Fields:
     """Return what the rules of the present streams have done; nothing without rules."""
-    found = list(call.keyspace.rules.streams.values())
+    found = list(call.keyspace.rule_registry.streams.values())
     if not found:
         return []
     return [
         ("rules_streams", sum(one.stream.has_rules for one in found)),
-        ("rules_streams_with_work", len(call.keyspace.rules.backlog)),
-        ("rules_removed_entries", sum(one.removed for one in found)),
-        ("rules_dead_letters", sum(one.dead_letters for one in found)),
-        ("rules_rejected_entries", sum(one.rejected for one in found)),
-        ("rules_waiting_entries", sum(waiting_entries(one.stream) for one in found)),
+        ("rules_streams_with_work", len(call.keyspace.rule_registry.backlog)),
+        ("rules_removed_entries", sum(one.removed_count for one in found)),
+        ("rules_dead_letters", sum(one.dead_letter_count for one in found)),
+        ("rules_rejected_entries", sum(one.rejected_count for one in found)),
+        ("rules_waiting_entries", sum(waiting_entry_count(one.stream) for one in found)),
         ("scheduled_entries", sum(one.stream.length for one in found if one.schedule is not None)),
     ]
 
@@ -262,7 +262,7 @@ def run_info(call: Call) -> None:
     blocks = []
     for name, title, figures, by_default in SECTIONS:
         if everything or name in asked or (by_default and "default" in asked):
-            fields = in_order(name, dict(figures(call)) | dict(call.server.info(name)))
+            fields = sort_fields(name, dict(figures(call)) | dict(call.server.info(name)))
             if name == "rules" and not fields:
                 continue
             blocks.append(f"# {title}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items()))

@@ -9,7 +9,7 @@ from headrace.commands.call import Call
 from headrace.commands.rows import server_command, server_container
 from headrace.errors import CommandError, NotAnInteger, UnknownSubcommand
 
-SHOWN = 10  # without a count
+COUNT_DEFAULT = 10  # without a count
 
 
 class BadCount(CommandError):
@@ -21,7 +21,7 @@ def run_get(call: Call) -> None:
     if len(call.argv) > 3:
         raise UnknownSubcommand("SLOWLOG", call.argv[1])
     requests = call.engine.timing.slow_log.requests
-    count = SHOWN
+    count = COUNT_DEFAULT
     if len(call.argv) == 3:
         try:
             count = parse_i64(call.argv[2])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import cython
 
 from headrace import companion_keys, mem
-from headrace.commands import arguments, older_forms
+from headrace.commands import arguments, redis7_forms
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
@@ -46,10 +46,12 @@ STAR = cython.declare(cython.uchar, 42)
 DASH = cython.declare(cython.uchar, 45)
 
 # How the ID is chosen.
-CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
-CLOCK = cython.declare(cython.int, 1)  # `*`
-SEQUENCE = cython.declare(cython.int, 2)  # `ms-*`: the client gives the milliseconds, the server the rest
-SCHEDULE = cython.declare(cython.int, 3)  # when the entry is due
+ID_FROM_CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
+ID_FROM_CLOCK = cython.declare(cython.int, 1)  # `*`
+ID_WITH_NEXT_SEQUENCE = cython.declare(
+    cython.int, 2
+)  # `ms-*`: the client gives the milliseconds, the server the rest
+ID_WHEN_DUE = cython.declare(cython.int, 3)  # when the entry is due
 
 
 class IdZero(CommandError):
@@ -105,7 +107,7 @@ class XAddRequest:
     def __init__(self) -> None:
         self.make_stream = True
         self.trim = None
-        self.source = CLIENT
+        self.source = ID_FROM_CLIENT
         self.ms = 0
         self.seq = 0
         self.id_at = 2
@@ -119,13 +121,13 @@ class XAddRequest:
         p: cython.p_const_uchar = word
         n: cython.Py_ssize_t = len(word)
         if n == 1 and p[0] == STAR:
-            self.source = CLOCK
+            self.source = ID_FROM_CLOCK
             return
         if 2 < n <= ID_TEXT_MAX and p[n - 1] == STAR and p[n - 2] == DASH:
             word = mem.to_bytes(p, 0, n - 2)
             if b"-" in word:  # the first dash separates
                 raise InvalidStreamId()
-            self.source = SEQUENCE
+            self.source = ID_WITH_NEXT_SEQUENCE
         wanted: StreamId = stream_id.parse(word, 0)
         self.ms = wanted.ms
         self.seq = wanted.seq
@@ -166,7 +168,11 @@ class XAddRequest:
     @cython.cfunc
     def iid(self, argv: list[bytes]) -> bytes:
         """Return the request's idempotent ID: the producer's, or one computed from the pairs."""
-        return argv[self.iid_at] if self.iid_at != 0 else idempotent_requests.iid_of(argv, self.id_at + 1)
+        return (
+            argv[self.iid_at]
+            if self.iid_at != 0
+            else idempotent_requests.iid_from_content(argv, self.id_at + 1)
+        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -180,10 +186,10 @@ class XAddRequest:
         """Determine ms and seq. Raises IdTooSmall or IdsExhausted unless they exceed the stream's last ID."""
         if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
             raise IdsExhausted()
-        if self.source == CLOCK:
+        if self.source == ID_FROM_CLOCK:
             self._set_id_from_clock(stream, mem.as_unsigned(max(now, 0)))
             return
-        if self.source == SEQUENCE and self.ms == stream.last_ms:
+        if self.source == ID_WITH_NEXT_SEQUENCE and self.ms == stream.last_ms:
             if stream.last_seq == U64_MAX:
                 raise IdTooSmall()
             self.seq = stream.last_seq + 1
@@ -214,14 +220,14 @@ def parse(call: Call) -> XAddRequest:
     if _is_no_option(argv[2]):
         request.read_id(argv[2])
     elif is_scheduled(argv):
-        request.source = SCHEDULE
+        request.source = ID_WHEN_DUE
         return request
     else:
         request.id_at = _read_options(request, call, argv)
     pairs: cython.Py_ssize_t = n - request.id_at - 1
     if pairs < 2 or pairs % 2 != 0:
         raise WrongArgumentCount("xadd")
-    if request.source == CLIENT and request.ms == 0 and request.seq == 0:
+    if request.source == ID_FROM_CLIENT and request.ms == 0 and request.seq == 0:
         raise IdZero()
     return request
 
@@ -250,7 +256,7 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
     if at < n:
         request.read_id(argv[at])
     trim.check_options(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
-    if request.pid_at != 0 and request.source != CLOCK and at < n and not call.replayed():
+    if request.pid_at != 0 and request.source != ID_FROM_CLOCK and at < n and not call.replayed():
         raise IdmpOfChosenId()
     request.trim = trim
     return at
@@ -261,7 +267,7 @@ def run(call: Call) -> None:
     request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
-    if request.source == SCHEDULE:
+    if request.source == ID_WHEN_DUE:
         schedule(call)
         return
     found: Stream | None = call.database.stream(key)
@@ -287,7 +293,7 @@ def run(call: Call) -> None:
     if stream.rules is not None and request.trim is not None:
         request.trim.check_strict_add(call, key, stream, request.ms, request.seq)
     if request.trim is not None:
-        request.trim.require_end(stream, 1)
+        request.trim.require_cold_run(stream, 1)
     stream.append(
         request.ms,
         request.seq,
@@ -303,11 +309,11 @@ def run(call: Call) -> None:
         memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
     trimmed: cython.longlong = (
-        0 if request.trim is None else request.trim.apply(stream, call.effects.translating)
+        0 if request.trim is None else request.trim.apply(stream, call.effects.needs_older_forms)
     )
     effect: list[bytes] | None = _effect(request, argv, stream) if call.effects.recording else None
-    if effect is not None and request.trim is not None and request.trim.log is not None:
-        older_forms.note_trim(call, effect, stream, request.trim.log)
+    if effect is not None and request.trim is not None and request.trim.deletions is not None:
+        redis7_forms.add_form_of_trim(call, effect, stream, request.trim.deletions)
     call.changed_and_ready(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
@@ -333,17 +339,17 @@ def schedule(call: Call) -> None:
     run(call)
     stream = call.database.stream(key)
     if stream is not None:
-        call.keyspace.rules.mark(stream)
+        call.keyspace.rule_registry.mark_changed(stream)
 
 
 def check_room(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> None:
     """Raise StreamFull if the rules of the stream do not let it grow."""
     archived = watermark.archived_id(call.database, key, stream) if rules.keep_unarchived else None
-    limit = retention.full_limit(stream, rules, archived)
+    limit = retention.reached_limit(stream, rules, archived)
     if limit:
-        ruled = call.keyspace.rules.streams.get(stream)
+        ruled = call.keyspace.rule_registry.streams.get(stream)
         if ruled is not None:
-            ruled.rejected += 1
+            ruled.rejected_count += 1
         most = rules.max_len if limit == "MAX-LEN" else rules.max_bytes
         raise StreamFull(f"FULL stream '{to_text(key)}' is at its limit: {limit} {most}")
 
@@ -359,7 +365,7 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
     known: StreamId | None = None
     if memory is not None:
         known = memory.lookup(call.argv[request.pid_at], iid)
-    if request.source != CLOCK or (known is None and not call.replayed()):
+    if request.source != ID_FROM_CLOCK or (known is None and not call.replayed()):
         return False
     if memory is not None:
         memory.duplicates += 1
@@ -367,17 +373,17 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
         call.reply.null()
     else:
         call.reply.stream_id(known.ms, known.seq)
-    call.count_changes(1)
+    call.count_and_record_changes(1)
     return True
 
 
 @cython.cfunc
 def _effect(request: XAddRequest, argv: list[bytes], stream: Stream) -> list[bytes]:
     """Return the XADD that repeats this one, independently of the clock."""
-    if request.source == CLIENT and request.trim is None:
+    if request.source == ID_FROM_CLIENT and request.trim is None:
         return argv
     words: list[bytes] = argv[:]
-    if request.source != CLIENT:
+    if request.source != ID_FROM_CLIENT:
         words[request.id_at] = stream_id.text_of(request.ms, request.seq)
     if request.trim is not None:
         request.trim.make_exact(stream, words)

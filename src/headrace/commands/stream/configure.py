@@ -111,8 +111,8 @@ def run(call: Call) -> None:
     request.read(call.argv, call.replayed())
     stream: Stream = idempotency.new_stream(call) if found is None else found
     before: StreamRules = stream.rules or NO_STREAM_RULES
-    rules: StreamRules = before.changed(request.rules)
-    strict_rules.check_rules(call, call.argv[1], rules)
+    rules: StreamRules = before.with_changes(request.rules)
+    strict_rules.check_strict_may_be_set(call, call.argv[1], rules)
     if rules.limits_memory() and not before.limits_memory() and not call.replayed():
         open_cold_storage(call)
     start: cython.Py_ssize_t = call.effects.position()
@@ -124,14 +124,14 @@ def run(call: Call) -> None:
     if rules != before:
         stream.rules = rules if rules != NO_STREAM_RULES else None
         rule_effects.record_rules(call, [b"XCFGSET", call.argv[1], *request.rules])
-        call.keyspace.rules.on_rules_changed(call.database.index, call.argv[1], stream, None)
+        call.keyspace.rule_registry.on_rules_changed(call.database.index, call.argv[1], stream, None)
     call.effects.make_atomic(start)
     call.reply.ok()
 
 
 def open_cold_storage(call: Call) -> None:
     """Open the cold storage for HOT-BYTES or HOT-AGE. Raises CommandError if that is not possible."""
-    opener = call.keyspace.rules.on_hot
+    opener = call.keyspace.rule_registry.on_hot
     if opener is None:
         raise InvalidRule(
             f"{' and '.join(HOT_RULES)} need a data directory, and these data are in memory only"
@@ -166,7 +166,7 @@ def set_idempotency_options(call: Call, stream: Stream, request: XCfgSetRequest)
     if request.rules:  # which are recorded in another form
         call.argv = [b"XCFGSET", call.argv[1], b"IDMP-DURATION", b"%d" % request.duration_s]
         call.argv += [b"IDMP-MAXSIZE", b"%d" % request.maxsize]
-    call.count_changes(1)
+    call.count_and_record_changes(1)
 
 
 @cython.cfunc
@@ -175,7 +175,7 @@ def restore_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cyt
     memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
     memory.added = mem.as_unsigned(request.added)
     memory.duplicates = mem.as_unsigned(request.duplicates)
-    call.count_changes(1)
+    call.count_and_record_changes(1)
 
 
 COMMANDS = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, older_forms, strict_rules
+from headrace.commands import arguments, redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
@@ -124,7 +124,7 @@ def run_by_policy(call: Call) -> None:
         return
     ids: list[StreamId] = request.ids(call.argv)
     cold_reads.require_entries(stream, ids)
-    removed: Deletions | None = deletions.begin(stream) if call.effects.translating else None
+    removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0
     dropped: cython.Py_ssize_t
@@ -153,8 +153,8 @@ def run_by_policy(call: Call) -> None:
             call.reply.integer(-1)
     if changed > 0:
         if removed is not None:
-            older_forms.note_deletions(call, key, [], removed)
-        call.count_changes(changed)
+            redis7_forms.add_form_of_deletions(call, key, [], removed)
+        call.count_and_record_changes(changed)
     if deleted > 0:
         call.database.invalidate_watchers(key)
         call.notify("t", b"xdel", key)

@@ -32,7 +32,7 @@ def write_parts(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
     walk: EntryWalk | None = entry.walk
     assert walk is not None
     reply.stream_id(entry.ms, entry.seq)
-    reply.array(2 * entry.fields)
+    reply.array(2 * entry.field_count)
     while walk.next_piece():
         reply.bulk_from(walk.text, walk.text_at, walk.size)
     return 0
@@ -70,7 +70,7 @@ def write_after(reply: ReplyWriter, stream: Stream, after: StreamId, budget: Rep
 
 
 @cython.cfunc
-def write_edge(reply: ReplyWriter, stream: Stream, reverse: cython.bint) -> cython.void:
+def write_first_or_last(reply: ReplyWriter, stream: Stream, reverse: cython.bint) -> cython.void:
     """Write the first entry, or with `reverse` the last; null if there is none."""
     entries: StreamIterator = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, reverse)
     if entries.next():

@@ -78,7 +78,7 @@ def run_record(call: Call) -> None:
         raise IidTaken()
     if not same or call.replayed():
         memory.record(pid, iid, entry.ms, entry.seq, stream.idmp_maxsize)
-        call.count_changes(1)
+        call.count_and_record_changes(1)
     call.reply.ok()
 
 

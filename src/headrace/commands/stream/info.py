@@ -29,7 +29,7 @@ from headrace.streams.rules import Rules
 from headrace.streams.stream import Stream
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-COLD_FIELDS = cython.declare(cython.Py_ssize_t, 3)
+COLD_PAIR_COUNT = cython.declare(cython.Py_ssize_t, 3)
 FULL_COUNT = cython.declare(cython.longlong, 10)  # entries shown by FULL without COUNT
 
 
@@ -58,16 +58,16 @@ def run_stream(call: Call) -> None:
     n: cython.Py_ssize_t = len(argv)
     reply: ReplyWriter = call.reply
     if n == 3:
-        first_error: bytes = edge_error(stream, False)
-        last_error: bytes = edge_error(stream, True)
-        reply.map(16 + further_fields(stream) + (1 if first_error or last_error else 0))
+        first_error: bytes = first_or_last_error(stream, False)
+        last_error: bytes = first_or_last_error(stream, True)
+        reply.map(16 + extra_pair_count(stream) + (1 if first_error or last_error else 0))
         write_counters(reply, stream)
         reply.bulk(b"groups")
         reply.integer(stream.group_count)
         reply.bulk(b"first-entry")
-        write_edge(reply, stream, False, first_error)
+        write_first_or_last(reply, stream, False, first_error)
         reply.bulk(b"last-entry")
-        write_edge(reply, stream, True, last_error)
+        write_first_or_last(reply, stream, True, last_error)
         write_cold(reply, stream)
         if first_error or last_error:
             reply.bulk(b"cold-error")
@@ -75,7 +75,7 @@ def run_stream(call: Call) -> None:
         write_rules(reply, stream.rules)
         return
     count: cython.longlong = parse_full(argv)
-    reply.map(15 + further_fields(stream) + (1 if stream.run_count() > 0 else 0))
+    reply.map(15 + extra_pair_count(stream) + (1 if stream.run_count() > 0 else 0))
     write_counters(reply, stream)
     reply.bulk(b"entries")
     entries.write_entries(reply, StreamIterator(stream, 0, 0, U64_MAX, U64_MAX, False), count)
@@ -90,7 +90,7 @@ def run_stream(call: Call) -> None:
 
 
 @cython.cfunc
-def edge_error(stream: Stream, reverse: cython.bint) -> bytes:
+def first_or_last_error(stream: Stream, reverse: cython.bint) -> bytes:
     """Return why the first entry, or with `reverse` the last, cannot be read; empty if it can."""
     if stream.run_count() > 0:
         try:
@@ -101,12 +101,14 @@ def edge_error(stream: Stream, reverse: cython.bint) -> bytes:
 
 
 @cython.cfunc
-def write_edge(reply: ReplyWriter, stream: Stream, reverse: cython.bint, error: bytes) -> cython.void:
+def write_first_or_last(
+    reply: ReplyWriter, stream: Stream, reverse: cython.bint, error: bytes
+) -> cython.void:
     """Write the first entry, or with `reverse` the last; null if there is none, or it cannot be read."""
     if error:
         reply.null()
     else:
-        entries.write_edge(reply, stream, reverse)
+        entries.write_first_or_last(reply, stream, reverse)
 
 
 @cython.cfunc
@@ -131,7 +133,7 @@ def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
     reply.bulk(b"radix-tree-keys")
     reply.integer(stream.node_count())
     reply.bulk(b"radix-tree-nodes")
-    reply.integer(stream.nodes.nodes)
+    reply.integer(stream.nodes.node_count)
     reply.bulk(b"last-generated-id")
     reply.stream_id(stream.last_ms, stream.last_seq)
     reply.bulk(b"max-deleted-entry-id")
@@ -157,21 +159,21 @@ def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def further_fields(stream: Stream) -> cython.Py_ssize_t:
+def extra_pair_count(stream: Stream) -> cython.Py_ssize_t:
     """Return how many pairs write_cold() and write_rules() write for a stream."""
-    return (COLD_FIELDS if stream.run_count() > 0 else 0) + (0 if stream.rules is None else 1)
+    return (COLD_PAIR_COUNT if stream.run_count() > 0 else 0) + (0 if stream.rules is None else 1)
 
 
 @cython.cfunc
 def write_cold(reply: ReplyWriter, stream: Stream) -> cython.void:
     """Write what is in cold files instead of in memory; nothing if there is nothing."""
     cold: ColdPart | None = stream.cold
-    if cold is None or cold.totals.runs == 0:
+    if cold is None or cold.totals.run_count == 0:
         return
     reply.bulk(b"cold-entries")
-    reply.integer(cold.totals.entries)
+    reply.integer(cold.totals.entry_count)
     reply.bulk(b"cold-bytes")
-    reply.integer(cold.totals.weight)
+    reply.integer(cold.totals.memory_bytes)
     reply.bulk(b"cold-files")
     reply.integer(cold.file_count())
 
@@ -180,7 +182,7 @@ def write_cold(reply: ReplyWriter, stream: Stream) -> cython.void:
 def write_file_names(reply: ReplyWriter, stream: Stream) -> cython.void:
     """Write the names of the cold files, the oldest runs first; nothing if there are none."""
     cold: ColdPart | None = stream.cold
-    if cold is None or cold.totals.runs == 0:
+    if cold is None or cold.totals.run_count == 0:
         return
     reply.bulk(b"cold-file-names")
     reply.array(cold.file_count())
@@ -193,7 +195,7 @@ def write_rules(reply: ReplyWriter, rules: Rules | None) -> cython.void:
     """Write the pair of the rules, a map from name to value; nothing if there are none."""
     if rules is None:
         return
-    given: dict[str, bytes] = rules.given()
+    given: dict[str, bytes] = rules.explicit_values()
     reply.bulk(b"rules")
     reply.map(len(given))
     for name, value in given.items():
@@ -231,7 +233,7 @@ def write_losses(reply: ReplyWriter, group: Group, unread: cython.longlong) -> c
 
 
 @cython.cfunc
-def own_fields(group: Group, unread: cython.longlong) -> cython.Py_ssize_t:
+def extra_group_pair_count(group: Group, unread: cython.longlong) -> cython.Py_ssize_t:
     """Return how many pairs are shown that Redis does not have: of lost entries, and of rules."""
     pairs: cython.Py_ssize_t = 0 if unread == 0 and group.lost_pending == 0 else 2
     return pairs if group.rules is None else pairs + 1
@@ -241,19 +243,19 @@ def own_fields(group: Group, unread: cython.longlong) -> cython.Py_ssize_t:
 def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
     """Write a group as FULL shows it, with at most `count` (0: all) pending entries in each list."""
     pending: PendingEntries = group.pending
-    slot: cython.Py_ssize_t = pending.from_id(0, 0)
+    slot: cython.Py_ssize_t = pending.first_from(0, 0)
     shown: cython.longlong = 0
     owner: Consumer | None
     consumer: Consumer
-    unread: cython.longlong = stream.lost_unread(group)
-    reply.map(8 + own_fields(group, unread))
+    unread: cython.longlong = stream.lost_unread_count(group)
+    reply.map(8 + extra_group_pair_count(group, unread))
     reply.bulk(b"name")
     reply.bulk(group.name)
     write_progress(reply, stream, group)
     reply.bulk(b"pel-count")
     reply.integer(pending.count)
     reply.bulk(b"nacked-count")
-    reply.integer(pending.unowned)
+    reply.integer(pending.unowned_count)
     reply.bulk(b"pending")
     mark: cython.Py_ssize_t = reply.open_array()
     while slot >= 0 and (count == 0 or shown < count):
@@ -309,8 +311,8 @@ def run_groups(call: Call) -> None:
     group: Group
     reply.array(stream.group_count)
     for group in stream.groups():
-        unread: cython.longlong = stream.lost_unread(group)
-        reply.map(6 + own_fields(group, unread))
+        unread: cython.longlong = stream.lost_unread_count(group)
+        reply.map(6 + extra_group_pair_count(group, unread))
         reply.bulk(b"name")
         reply.bulk(group.name)
         reply.bulk(b"consumers")

@@ -174,7 +174,7 @@ class ReplyBudget:
     """The limits of one reply, and what was used of them. The first entry always fits, however large."""
 
     reply: ReplyWriter
-    entries: cython.longlong  # entries so far
+    entry_count: cython.longlong  # entries so far
     _left: cython.longlong
     _per_stream: cython.longlong
     _maxsize: cython.longlong
@@ -182,7 +182,7 @@ class ReplyBudget:
 
     def __init__(self, options: ReadOptions, reply: ReplyWriter) -> None:
         self.reply = reply
-        self.entries = 0
+        self.entry_count = 0
         self._left = options.maxcount if options.maxcount > 0 else I64_MAX
         self._per_stream = options.count if options.count > 0 else I64_MAX
         self._maxsize = options.maxsize
@@ -202,7 +202,7 @@ class ReplyBudget:
         """Return whether the reply is full, by size or by count."""
         if self._left <= 0:
             return True
-        if self._maxsize == 0 or self.entries == 0:
+        if self._maxsize == 0 or self.entry_count == 0:
             return False
         return self.reply.mark() - self._start >= self._maxsize
 
@@ -210,5 +210,5 @@ class ReplyBudget:
     @cython.exceptval(check=False)
     def count_entry(self) -> cython.void:
         """Count one more entry."""
-        self.entries += 1
+        self.entry_count += 1
         self._left -= 1

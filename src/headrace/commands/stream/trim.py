@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.commands import arguments, older_forms, strict_rules
+from headrace.commands import arguments, redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
@@ -29,7 +29,7 @@ MINID = cython.declare(cython.int, 2)
 
 # An approximate trim without LIMIT visits about a hundred nodes, so that it does not delay other clients.
 NODES_PER_TRIM = cython.declare(cython.longlong, 100)
-LIMIT_UNKNOWN = cython.declare(cython.longlong, 10_000)  # if nodes may hold any number of entries
+UNBOUNDED_NODES_LIMIT = cython.declare(cython.longlong, 10_000)  # if nodes may hold any number of entries
 LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -100,7 +100,7 @@ class TrimOptions:
     threshold_at: cython.Py_ssize_t
     removed: cython.longlong  # entries removed, after apply()
     policy: cython.int  # for references of groups; NO_POLICY: not given, which means KEEPREF
-    log: Deletions | None  # what apply() has removed, if it was asked to note that
+    deletions: Deletions | None  # what apply() has removed, if it was asked to note that
 
     def __init__(self) -> None:
         self.strategy = NO_TRIM
@@ -114,7 +114,7 @@ class TrimOptions:
         self.threshold_at = 0
         self.removed = 0
         self.policy = NO_POLICY
-        self.log = None
+        self.deletions = None
 
     @cython.cfunc
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -191,7 +191,7 @@ class TrimOptions:
             self.limit = default_limit(node_entries_max)
 
     @cython.cfunc
-    def require_end(self, stream: Stream, added: cython.ulonglong) -> cython.void:
+    def require_cold_run(self, stream: Stream, added: cython.ulonglong) -> cython.void:
         """Make sure, before any change, that the cold run in which the trim ends can be read.
 
         Args:
@@ -202,7 +202,7 @@ class TrimOptions:
             DamagedColdRun: if it cannot be read.
         """
         if self.strategy != NO_TRIM and stream.run_count() > 0:
-            trimming.require_end(
+            trimming.require_last_run(
                 stream,
                 references.KEEPREF if self.policy == NO_POLICY else self.policy,
                 self.strategy == MINID,
@@ -221,16 +221,16 @@ class TrimOptions:
         """
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if noted and policy != references.KEEPREF:
-            self.log = deletions.begin(stream)
+            self.deletions = deletions.new_deletions(stream)
         if self.strategy == MAXLEN:
             maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
             self.removed = trimming.trim_by_length(
-                stream, maxlen, self.approximate, self.limit, policy, self.log
+                stream, maxlen, self.approximate, self.limit, policy, self.deletions
             )
         elif self.strategy == MINID:
             approximate: cython.bint = self.approximate
             self.removed = trimming.trim_by_id(
-                stream, self.ms, self.seq, approximate, self.limit, policy, self.log
+                stream, self.ms, self.seq, approximate, self.limit, policy, self.deletions
             )
         return self.removed
 
@@ -253,7 +253,7 @@ class TrimOptions:
         if (self.strategy == MAXLEN and self.maxlen == 0) or (
             self.strategy == MINID and stream_id.before(ms, seq, self.ms, self.seq)
         ):
-            strict_rules.check_new_entry_stays(call, key, stream, acked_only)
+            strict_rules.check_new_entry_trim(call, key, stream, acked_only)
 
     @cython.cfunc
     def _count_reached(self, stream: Stream, added: cython.ulonglong) -> cython.longlong:
@@ -277,9 +277,9 @@ class TrimOptions:
         elif self.approximate:
             words[self.threshold_at - 1] = b"="
             if self.strategy == MAXLEN:
-                words[self.threshold_at] = stream_id.decimal(mem.as_signed(stream.length))
+                words[self.threshold_at] = stream_id.format_decimal(mem.as_signed(stream.length))
             elif self.policy <= references.KEEPREF:
-                words[self.threshold_at] = first_record(stream)
+                words[self.threshold_at] = first_record_id(stream)
             else:
                 asked: bytes = words[self.threshold_at]
                 words[self.threshold_at] = self._trimmed_through(stream, self.ms, self.seq, asked)
@@ -332,14 +332,14 @@ def parse_policy(word: bytes) -> cython.int:
 def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
     """Return how many entries an approximate trim may remove without LIMIT."""
     if node_entries_max <= 0:
-        return LIMIT_UNKNOWN
+        return UNBOUNDED_NODES_LIMIT
     if node_entries_max > LIMIT_MAX // NODES_PER_TRIM:
         return LIMIT_MAX
     return node_entries_max * NODES_PER_TRIM
 
 
 @cython.cfunc
-def first_record(stream: Stream) -> bytes:
+def first_record_id(stream: Stream) -> bytes:
     """Return the ID of the oldest record, live or deleted; the greatest ID if there is none."""
     first: Node | None = stream.first_node()
     if first is None:
@@ -373,14 +373,14 @@ def trim_stream(call: Call) -> cython.longlong:
         return 0
     if stream.rules is not None:
         trim.check_strict(call, key, stream)
-    trim.require_end(stream, 0)
-    removed: cython.longlong = trim.apply(stream, call.effects.translating)
+    trim.require_cold_run(stream, 0)
+    removed: cython.longlong = trim.apply(stream, call.effects.needs_older_forms)
     if removed > 0:
         effect: list[bytes] = call.argv.copy()
         if call.effects.recording:
             trim.make_exact(stream, effect)
-            if trim.log is not None:
-                older_forms.note_trim(call, effect, stream, trim.log)
+            if trim.deletions is not None:
+                redis7_forms.add_form_of_trim(call, effect, stream, trim.deletions)
         call.keyspace.changes += removed - 1  # changed() counts one
         call.changed(key, "t", b"xtrim", effect)
     return removed
@@ -467,7 +467,7 @@ def run_set_id(call: Call) -> None:
     restarts: cython.bint = stream.length == 0 and request.last.precedes(stream.last_id())
     group: Group
     for group in stream.groups():
-        group.lost_unread = 0 if restarts else stream.lost_unread(group)
+        group.lost_unread = 0 if restarts else stream.lost_unread_count(group)
         group.pending.note_deleted_through(-1)  # the ID of a deleted entry may be given again
     stream.last_ms = request.last.ms
     stream.last_seq = request.last.seq
@@ -479,7 +479,7 @@ def run_set_id(call: Call) -> None:
     for group in stream.groups():
         stream.start_counting(group)
         limit_entries_read(stream, group)
-    call.count_changes(1)
+    call.count_and_record_changes(1)
     call.notify("t", b"xsetid", call.argv[1])
     call.reply.ok()
 

@@ -63,7 +63,7 @@ def run_delex(call: Call) -> None:
     call.reply.integer(1 if expire.remove_key(call, key) else 0)
 
 
-def use_of_delex(argv: list[bytes]) -> Flags:
+def delex_key_flags(argv: list[bytes]) -> Flags:
     """Return the flags of the key of a DELEX: it reads the value only with a comparison."""
     return ("RW", "access", "delete") if len(argv) > 2 else ("RM", "delete")
 
@@ -72,7 +72,7 @@ def use_of_delex(argv: list[bytes]) -> Flags:
 def condition_holds(call: Call, key: bytes) -> cython.bint:
     """Return whether the key exists and the condition of a DELEX holds. Raises NotAString or BadCondition."""
     try:
-        value = strings.replaceable(call, key)
+        value = strings.read_for_update(call, key)
     except WrongType:
         raise NotAString() from None
     if value is None:
@@ -80,7 +80,7 @@ def condition_holds(call: Call, key: bytes) -> cython.bint:
     condition: cython.int = set_options.comparison_of(call.argv[2])
     if condition == set_options.ALWAYS:
         raise BadCondition()
-    return set_options.compares(condition, value, call.argv[3])
+    return set_options.comparison_holds(condition, value, call.argv[3])
 
 
 def msetex_keys(argv: list[bytes]) -> list[int]:
@@ -105,7 +105,7 @@ def run_msetex(call: Call) -> None:
     options.read_msetex(argv, FIRST_PAIR + 2 * len(positions))
     moment: cython.longlong = 0
     if options.unit != set_options.NO_TIME:
-        moment = set_options.moment_of(call, options.unit, options.amount)
+        moment = set_options.expiry_ms(call, options.unit, options.amount)
     if options.condition != set_options.ALWAYS:
         wanted: cython.bint = options.condition == set_options.IF_PRESENT
         for at in positions:
@@ -118,11 +118,11 @@ def run_msetex(call: Call) -> None:
     for at in positions:
         if options.unit != set_options.NO_TIME:
             strings.store_until(call, argv[at], argv[at + 1], moment)
-        elif options.keep:
+        elif options.keep_ttl:
             strings.store_and_keep(call, argv[at], argv[at + 1])
         else:
             strings.store(call, argv[at], argv[at + 1], None)
-    if options.unit == set_options.NO_TIME and not options.keep:
+    if options.unit == set_options.NO_TIME and not options.keep_ttl:
         call.record([b"MSET", *argv[FIRST_PAIR : FIRST_PAIR + 2 * len(positions)]])
     call.effects.make_atomic(start)
     call.reply.integer(1)
@@ -147,7 +147,7 @@ COMMANDS = [
         run_delex,
         "write fast",
         keys="1: RW delete variable_flags",
-        varying_use=use_of_delex,
+        varying_use=delex_key_flags,
         group="string",
         since="8.4.0",
         summary="Removes a key, if its string or the hash of it compares as requested.",

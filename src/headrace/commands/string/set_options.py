@@ -56,7 +56,7 @@ class SetOptions:
     comparison: cython.int  # ALWAYS, or a condition with an operand
     operand: bytes  # of IFEQ, IFNE, IFDEQ and IFDNE
     get: cython.bint
-    keep: cython.bint  # KEEPTTL
+    keep_ttl: cython.bint  # KEEPTTL
     persist: cython.bint
     unit: cython.int
     amount: bytes  # unparsed: the order of errors requires that all options are read first
@@ -66,7 +66,7 @@ class SetOptions:
         self.comparison = ALWAYS
         self.operand = b""
         self.get = False
-        self.keep = False
+        self.keep_ttl = False
         self.persist = False
         self.unit = NO_TIME
         self.amount = b""
@@ -110,7 +110,7 @@ class SetOptions:
         elif self.condition in (ALWAYS, IF_PRESENT) and arguments.is_keyword(word, b"XX"):
             self.condition = IF_PRESENT
         elif self.unit == NO_TIME and arguments.is_keyword(word, b"KEEPTTL"):
-            self.keep = True
+            self.keep_ttl = True
         else:
             return self._read_time(argv, at)
         return at
@@ -130,7 +130,7 @@ class SetOptions:
     def _read_time(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read a unit and its amount; return the amount's index. The same unit again replaces the amount."""
         unit: cython.int = unit_of(argv[at])
-        if unit == NO_TIME or at + 1 == len(argv) or self.keep or self.persist:
+        if unit == NO_TIME or at + 1 == len(argv) or self.keep_ttl or self.persist:
             raise InvalidSyntax()
         if self.unit != NO_TIME and self.unit != unit:
             raise InvalidSyntax()
@@ -160,7 +160,7 @@ def digest_of(value: bytes | bytearray) -> bytes:
 
 
 @cython.cfunc
-def compares(condition: cython.int, value: bytes | bytearray, operand: bytes) -> cython.bint:
+def comparison_holds(condition: cython.int, value: bytes | bytearray, operand: bytes) -> cython.bint:
     """Return whether the comparison holds for an existing string. Raises BadDigest if the operand is none."""
     if condition == IF_EQUAL:
         return value == operand
@@ -186,7 +186,7 @@ def unit_of(word: bytes) -> cython.int:
 
 
 @cython.cfunc
-def moment_of(call: Call, unit: cython.int, amount: bytes) -> cython.longlong:
+def expiry_ms(call: Call, unit: cython.int, amount: bytes) -> cython.longlong:
     """Return the expiry in milliseconds since 1970, which may have passed. Raises InvalidExpireTime."""
     ms: cython.longlong = arguments.parse_i64(amount)
     in_seconds: cython.bint = unit in (EX, EXAT)

@@ -34,7 +34,7 @@ def write_string(reply: ReplyWriter, value: bytes | bytearray | None) -> cython.
 
 
 @cython.cfunc
-def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
+def read_for_update(call: Call, key: bytes) -> bytes | bytearray | None:
     """Return the string that a command reads before it writes, None without the key. Raises WrongType."""
     value = call.database.string(key)
     call.count_lookup(key, value)
@@ -44,7 +44,7 @@ def replaceable(call: Call, key: bytes) -> bytes | bytearray | None:
 @cython.cfunc
 def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
     """Store the value without expiry, whatever the key held. effect: None if the caller records one."""
-    if len(call.keyspace.rules.streams):
+    if len(call.keyspace.rule_registry.streams):
         strict_rules.check_removal(call, call.database, key)
     call.database.put(key, value)
     call.changed_and_ready(key, "$", b"set", effect)  # readers blocked on a stream here must get an error
@@ -66,7 +66,7 @@ def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
     if not database.contains(key):
         store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
         return
-    if len(call.keyspace.rules.streams):
+    if len(call.keyspace.rule_registry.streams):
         strict_rules.check_removal(call, database, key)
     if call.keyspace.settings.notify_keyspace_events:
         database.notify_put(key, value)
@@ -76,7 +76,7 @@ def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
 
 
 @cython.cfunc
-def is_permitted(call: Call, options: SetOptions, key: bytes) -> cython.bint:
+def set_conditions_hold(call: Call, options: SetOptions, key: bytes) -> cython.bint:
     """Return whether the conditions of SET hold. Raises WrongType if one would compare another type."""
     comparison: cython.int = options.comparison
     if options.condition != set_options.ALWAYS and (
@@ -85,10 +85,10 @@ def is_permitted(call: Call, options: SetOptions, key: bytes) -> cython.bint:
         return False
     if comparison == set_options.ALWAYS:
         return True
-    value = call.database.string(key) if options.get else replaceable(call, key)
+    value = call.database.string(key) if options.get else read_for_update(call, key)
     if value is None:
         return comparison in (set_options.IF_NOT_EQUAL, set_options.IF_NOT_DIGEST)
-    return set_options.compares(comparison, value, options.operand)
+    return set_options.comparison_holds(comparison, value, options.operand)
 
 
 def run_get(call: Call) -> None:
@@ -114,16 +114,16 @@ def set_with_options(call: Call) -> cython.void:
     options.read_set(call.argv)
     moment: cython.longlong = 0
     if options.unit != set_options.NO_TIME:
-        moment = set_options.moment_of(call, options.unit, options.amount)
+        moment = set_options.expiry_ms(call, options.unit, options.amount)
     if options.get:
-        write_string(call.reply, replaceable(call, key))
-    if not is_permitted(call, options, key):
+        write_string(call.reply, read_for_update(call, key))
+    if not set_conditions_hold(call, options, key):
         if not options.get:
             call.reply.null()
         return
     if options.unit != set_options.NO_TIME:
         store_until(call, key, value, moment)
-    elif options.keep:
+    elif options.keep_ttl:
         store_and_keep(call, key, value)
     else:
         store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
@@ -143,14 +143,14 @@ def run_setnx(call: Call) -> None:
 
 def run_setex(call: Call) -> None:
     """SETEX: store the value with an expiry in seconds."""
-    moment: cython.longlong = set_options.moment_of(call, set_options.EX, call.argv[2])
+    moment: cython.longlong = set_options.expiry_ms(call, set_options.EX, call.argv[2])
     store_until(call, call.argv[1], call.argv[3], moment)
     call.reply.ok()
 
 
 def run_psetex(call: Call) -> None:
     """PSETEX: store the value with an expiry in milliseconds."""
-    moment: cython.longlong = set_options.moment_of(call, set_options.PX, call.argv[2])
+    moment: cython.longlong = set_options.expiry_ms(call, set_options.PX, call.argv[2])
     store_until(call, call.argv[1], call.argv[3], moment)
     call.reply.ok()
 
@@ -158,14 +158,14 @@ def run_psetex(call: Call) -> None:
 def run_getset(call: Call) -> None:
     """GETSET: store the value; reply with the previous one, or null."""
     key: bytes = call.argv[1]
-    write_string(call.reply, replaceable(call, key))
+    write_string(call.reply, read_for_update(call, key))
     store(call, key, call.argv[2], [b"SET", key, call.argv[2]])
 
 
 def run_getdel(call: Call) -> None:
     """GETDEL: reply with the string, or null, and remove the key."""
     key: bytes = call.argv[1]
-    value = replaceable(call, key)
+    value = read_for_update(call, key)
     write_string(call.reply, value)
     if value is not None:
         expire.remove_key(call, key)
@@ -176,12 +176,12 @@ def run_getex(call: Call) -> None:
     key: bytes = call.argv[1]
     options: SetOptions = SetOptions()
     options.read_getex(call.argv)
-    value = replaceable(call, key)
+    value = read_for_update(call, key)
     if value is None:
         call.reply.null()
         return
     if options.unit != set_options.NO_TIME:
-        moment: cython.longlong = set_options.moment_of(call, options.unit, options.amount)
+        moment: cython.longlong = set_options.expiry_ms(call, options.unit, options.amount)
         if moment <= call.now and not call.replayed():
             expire.remove_key(call, key)
         else:
@@ -205,7 +205,7 @@ def run_mget(call: Call) -> None:
 def store_pairs(call: Call) -> cython.void:
     argv: list[bytes] = call.argv
     at: cython.Py_ssize_t
-    if len(call.keyspace.rules.streams):
+    if len(call.keyspace.rule_registry.streams):
         for at in range(1, len(argv), 2):  # all are stored or none
             strict_rules.check_removal(call, call.database, argv[at])
     for at in range(1, len(argv), 2):
@@ -235,7 +235,7 @@ def run_msetnx(call: Call) -> None:
     call.reply.integer(1)
 
 
-def use_of_set(argv: list[bytes]) -> Flags:
+def set_key_flags(argv: list[bytes]) -> Flags:
     """Return the flags of the key of a SET: it reads the old value only with GET or a comparison."""
     reads = any(word.upper() in READING_OPTIONS for word in argv[3:])
     return ("RW", "access", "update") if reads else ("OW", "update")
@@ -258,7 +258,7 @@ COMMANDS = [
         run_set,
         "write denyoom",
         keys="1: RW access update variable_flags",
-        varying_use=use_of_set,
+        varying_use=set_key_flags,
         group="string",
         summary="Stores a string, optionally with a condition and an expiry; replaces any value.",
         syntax="key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]"

@@ -30,7 +30,7 @@ class EncodedEffects:
 
     count: Public[cython.Py_ssize_t]
     fed_count: cython.Py_ssize_t
-    fed: cython.Py_ssize_t  # bytes
+    fed_bytes: cython.Py_ssize_t  # bytes
     size: cython.Py_ssize_t
     _buffer: LogBuffer
     _body: cython.Py_ssize_t  # index of the first effect: after a SELECT, if there is one
@@ -38,7 +38,7 @@ class EncodedEffects:
 
     def __init__(self) -> None:
         self._buffer = LogBuffer()
-        self.count = self.fed_count = self.fed = self.size = 0
+        self.count = self.fed_count = self.fed_bytes = self.size = 0
         self._body = self._database = 0
 
     @cython.ccall
@@ -52,31 +52,31 @@ class EncodedEffects:
             if buffer.used != self.size:
                 buffer.forget_database()  # what an interrupted call has left may end in another one
             buffer.clear()
-            self.fed_count = self.fed = self.size = 0
+            self.fed_count = self.fed_bytes = self.size = 0
             self._database = effects[0][0]
             buffer.select(self._database)
             self._body = buffer.used
             buffer.put_all(effects)
         else:
             if buffer.used != self.size:
-                buffer.cut(self.size)
+                buffer.truncate(self.size)
             buffer.put_all(effects[self.count :])
         self.size, self.count = buffer.used, n
 
     @cython.ccall
     def has_unfed(self) -> cython.bint:
         """Return whether there are encoded effects that the replicas do not have."""
-        return self.count > 0 and self.fed < self.size
+        return self.count > 0 and self.fed_bytes < self.size
 
     @cython.ccall
-    def unfed(self) -> memoryview:
+    def unfed_bytes(self) -> memoryview:
         """Return the bytes that the replicas do not have. Release the view before more is encoded."""
-        return self._buffer.view()[self.fed : self.size]
+        return self._buffer.view()[self.fed_bytes : self.size]
 
     @cython.ccall
     def mark_fed(self) -> cython.void:
         """Count all bytes as fed: the replicas have them, or are not to get them."""
-        self.fed, self.fed_count = self.size, self.count
+        self.fed_bytes, self.fed_count = self.size, self.count
 
     @cython.ccall
     def copy_to(self, log: LogBuffer) -> cython.void:

@@ -27,7 +27,7 @@ class LogFileNames:
 
     def __init__(self, directory: str = "appendonlydir", base: str = "appendonly.aof") -> None:
         self.directory = directory
-        self.base = base
+        self.prefix = base
         self.single_file = base
         self.cold_directory = self.path(COLD)
         self.manifest = self.path(f"{base}.manifest")
@@ -43,27 +43,27 @@ class LogFileNames:
 
     def base_name(self, sequence: int, rdb: bool) -> str:
         """Return the name of a base: a snapshot (rdb) or commands."""
-        return f"{self.base}.{sequence}.base.{'rdb' if rdb else 'aof'}"
+        return f"{self.prefix}.{sequence}.base.{'rdb' if rdb else 'aof'}"
 
     def incr_name(self, sequence: int) -> str:
         """Return the name of an incremental file, to which commits are appended."""
-        return f"{self.base}.{sequence}.incr.aof"
+        return f"{self.prefix}.{sequence}.incr.aof"
 
     def base_number(self, name: str) -> int:
         """Return the sequence number in the name of a base; 0 if it is not one."""
-        sequence = name.removeprefix(f"{self.base}.").partition(".")[0]
+        sequence = name.removeprefix(f"{self.prefix}.").partition(".")[0]
         number = int(sequence) if sequence.isdecimal() else 0
         return number if name in (self.base_name(number, True), self.base_name(number, False)) else 0
 
     def is_incr(self, name: str) -> bool:
         """Return whether this is the name of an incremental file."""
-        sequence = name.removeprefix(f"{self.base}.").removesuffix(".incr.aof")
+        sequence = name.removeprefix(f"{self.prefix}.").removesuffix(".incr.aof")
         return sequence.isdecimal() and name == self.incr_name(int(sequence))
 
-    def temporary(self, name: str) -> str:
+    def temporary_path(self, name: str) -> str:
         """Return the path at which a file is written before it is renamed to this name."""
         return self.path(f"{TEMPORARY}{name}")
 
     def is_temporary(self, name: str) -> bool:
         """Return whether this is the name of a temporary file of the log."""
-        return name.startswith(f"{TEMPORARY}{self.base}.")
+        return name.startswith(f"{TEMPORARY}{self.prefix}.")

@@ -228,7 +228,7 @@ class Log:
         rewrite = self.begin_rewrite(rdb)
         whole = False
         try:
-            write_file(self.files, rewrite.temporary, write_base)
+            write_file(self.files, rewrite.temporary_path, write_base)
             whole = True
         finally:
             done = self.finish_rewrite(rewrite, whole)
@@ -317,7 +317,7 @@ class Log:
                 _close(following)
         base = ManifestLine(self.names.base_name(number, rdb), number)
         self._recorder.forget_database()
-        self.rewrite = PendingRewrite(self.names.temporary(base.file), rdb, base, incr, self.written)
+        self.rewrite = PendingRewrite(self.names.temporary_path(base.file), rdb, base, incr, self.written)
         if self.cold_files is not None:
             self.rewrite.references = ColdReferences()
         self._settle_manifest(unlocked)
@@ -349,7 +349,7 @@ class Log:
             self._flush(self._syncs_always())
             self._forget_history(unlocked)
         else:
-            log_files.remove(self.files, rewrite.temporary)
+            log_files.remove_if_possible(self.files, rewrite.temporary_path)
         return done
 
     def close(self, clean: bool, comment: bytes = b"") -> bool:
@@ -362,7 +362,7 @@ class Log:
         if self.rewrite is not None:
             self.finish_rewrite(self.rewrite, False)
         if clean and comment and not self.failure:
-            self._recorder.cut(self._recorded)
+            self._recorder.truncate(self._recorded)
             self._recorder.comment(comment)
             self.written, self._recorded = self.written + len(comment), self._recorder.used
         durable = clean and self._flush(sync=True)
@@ -416,10 +416,10 @@ class Log:
         """Append a record of each item to the recorder, and clear items."""
         recorder = self._recorder
         if recorder.used != self._recorded:
-            recorder.cut(self._recorded)
+            recorder.truncate(self._recorded)
         recorder.begin_commit(self.checksums)
         if self.timestamps:
-            recorder.stamp(now_ms)
+            recorder.put_timestamp(now_ms)
         if encoded is None:
             recorder.put_all(items)
         else:
@@ -462,7 +462,7 @@ class Log:
         """Write all records in memory. After an error truncate what was written of them."""
         recorder = self._recorder
         if recorder.used != self._recorded:
-            recorder.cut(self._recorded)
+            recorder.truncate(self._recorded)
         if self._cut_due:
             file.truncate(self._file_size)
         self._cut_due = True  # until all of it is written
@@ -536,7 +536,7 @@ class Log:
         with unlocked():
             file = self._create(incr)
             try:
-                following.prepare(self.files, self.names)
+                following.write_temporary(self.files, self.names)
             except OSError:
                 _close(file)
                 raise
@@ -559,30 +559,30 @@ class Log:
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
-        cold = log_files.check_cold_files(files, rewrite.references or ())
+        cold = log_files.cold_file_lines(files, rewrite.references or ())
         following = Manifest(rewrite.base, history, [rewrite.incr], cold)
-        size = files.size(rewrite.temporary)
+        size = files.size(rewrite.temporary_path)
         fresh = self._create(rewrite.incr) if self._file is None else None
         try:
             with unlocked():
-                with contextlib.closing(files.append(rewrite.temporary)) as file:
+                with contextlib.closing(files.append(rewrite.temporary_path)) as file:
                     file.sync()
                     self.monitor.record(base, file.identity())
-                files.rename(rewrite.temporary, base)
+                files.rename(rewrite.temporary_path, base)
                 files.sync_directory(names.directory)
-                following.prepare(files, names)
+                following.write_temporary(files, names)
         except OSError:
-            log_files.remove(files, base)
+            log_files.remove_if_possible(files, base)
             if fresh is not None:
                 _close(fresh)
             raise
         if not rewrite.usable:  # another thread has given up the log
-            log_files.remove(files, base)
+            log_files.remove_if_possible(files, base)
             rewrite.failure = self.failure
             return False
         self._replace_manifest(following)
         if rewrite.references is not None:
-            rewrite.references.adopt()
+            rewrite.references.on_base_adopted()
         self._older_size = size
         self._base_offset = rewrite.offset
         if fresh is not None:
@@ -611,7 +611,7 @@ class Log:
 
     def _store(self, manifest: Manifest) -> None:
         """Store the manifest. After an OSError the old one is in place; for Unsettled see _flush()."""
-        manifest.prepare(self.files, self.names)
+        manifest.write_temporary(self.files, self.names)
         self._replace_manifest(manifest)
         self._settle_manifest(nullcontext)
 
@@ -665,7 +665,7 @@ class Log:
                 if len(left) == len(manifest.history):
                     return
                 following = Manifest(manifest.base, left, manifest.incrs, manifest.cold)
-                following.prepare(self.files, self.names)
+                following.write_temporary(self.files, self.names)
         except OSError:
             return
         if self.manifest is manifest and not self._unsettled:

@@ -105,7 +105,7 @@ class LogBuffer:
             self.database = database
 
     @cython.ccall
-    def stamp(self, now_ms: cython.longlong) -> cython.void:
+    def put_timestamp(self, now_ms: cython.longlong) -> cython.void:
         """Append a line with the time, if the second has changed."""
         timestamp_s: cython.longlong = now_ms // 1000
         if timestamp_s != self.timestamp_s:
@@ -181,7 +181,7 @@ class LogBuffer:
         return n
 
     @cython.ccall
-    def cut(self, size: cython.Py_ssize_t) -> cython.void:
+    def truncate(self, size: cython.Py_ssize_t) -> cython.void:
         """Keep only the first `size` bytes: an interrupted call has written the others."""
         self.used = size
         self.forget_database()

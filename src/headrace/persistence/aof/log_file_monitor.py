@@ -36,15 +36,15 @@ class LogFileMonitor:
     def __init__(self, files: DataDirectory, names: LogFileNames) -> None:
         self.files = files
         self.names = names
-        self.manifest = b""  # the bytes stored last
+        self.manifest_bytes = b""  # the bytes stored last
         self.identities: dict[str, FileIdentity] = {}  # by path
 
     def start(self, manifest: Manifest) -> list[int]:
         """Remember the files of a recovered log; return their sizes in bytes. Raises OSError."""
-        paths = [self.names.path(line.file) for line in manifest.read_lines()]
+        paths = [self.names.path(line.file) for line in manifest.lines_to_load()]
         self.identities = {path: self.files.identity(path) for path in paths}
         with contextlib.closing(self.files.source(self.names.manifest)) as source:
-            self.manifest = source.read(source.size)
+            self.manifest_bytes = source.read(source.size)
         return [one.size for one in self.identities.values()]
 
     def record(self, path: str, identity: FileIdentity) -> None:
@@ -53,7 +53,7 @@ class LogFileMonitor:
 
     def record_manifest(self, data: bytes, manifest: Manifest) -> None:
         """Remember the manifest as stored, and forget the files that it does not name."""
-        self.manifest = data
+        self.manifest_bytes = data
         named = {self.names.path(line.file) for line in manifest.lines()}
         self.identities = {path: one for path, one in self.identities.items() if path in named}
 
@@ -73,7 +73,7 @@ class LogFileMonitor:
             return f"{error.filename}: {error.strerror}"
         if change := self._manifest_change():
             return f"{self.names.manifest}: {change}"
-        paths = [self.names.path(line.file) for line in manifest.read_lines()]
+        paths = [self.names.path(line.file) for line in manifest.lines_to_load()]
         for path in paths:
             size = newest_size if path == paths[-1] else None
             if change := self._file_change(path, size, exact):
@@ -92,10 +92,10 @@ class LogFileMonitor:
             if not found.is_regular:
                 return NOT_REGULAR
             with contextlib.closing(self.files.source(self.names.manifest)) as source:
-                data = source.read(len(self.manifest) + 1)
+                data = source.read(len(self.manifest_bytes) + 1)
         except OSError as error:
             return os.strerror(error.errno or 0)
-        return "" if data == self.manifest else MODIFIED
+        return "" if data == self.manifest_bytes else MODIFIED
 
     def _file_change(self, path: str, newest_size: int | None, exact: bool) -> str:
         expected = self.identities.get(path)

@@ -53,7 +53,7 @@ def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
     files.sync_directory("")
     with contextlib.suppress(FileNotFoundError):
         if not files.identity(names.manifest).is_regular:  # no file can be renamed over a directory
-            keep_replaced(files, names.manifest)
+            rename_foreign_file(files, names.manifest)
 
 
 def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manifest | None) -> None:
@@ -66,10 +66,10 @@ def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manife
     for name in files.list(names.directory):
         unnamed_base = name not in named and 0 < names.base_number(name) <= highest
         if names.is_temporary(name) or unnamed_base:
-            remove(files, names.path(name))
+            remove_if_possible(files, names.path(name))
 
 
-def check_cold_files(files: DataDirectory, references: Iterable[ColdFile]) -> list[ManifestLine]:
+def cold_file_lines(files: DataDirectory, references: Iterable[ColdFile]) -> list[ManifestLine]:
     """Check the cold files to which a new base refers; return their lines for the manifest.
 
     Raises OSError if one is missing or too short, and not in an object store either.
@@ -114,7 +114,7 @@ def remove_history(
 
     A file of another program that has the name of a log file is renamed instead.
     """
-    needed = {line.file for line in manifest.read_lines()}
+    needed = {line.file for line in manifest.lines_to_load()}
     left: list[ManifestLine] = []
     for line in manifest.history:
         if line.file in needed:
@@ -122,7 +122,7 @@ def remove_history(
         path = names.path(line.file)
         try:
             if monitor.is_replaced(path):
-                keep_replaced(files, path)
+                rename_foreign_file(files, path)
             else:
                 files.remove(path)
         except FileNotFoundError:
@@ -132,7 +132,7 @@ def remove_history(
     return left
 
 
-def keep_replaced(files: DataDirectory, path: str) -> None:
+def rename_foreign_file(files: DataDirectory, path: str) -> None:
     """Rename a file that another program has put in the place of a log file. Raises OSError."""
     kept = f"{path}{REPLACED_SUFFIX}"
     for number in itertools.count(2):
@@ -143,7 +143,7 @@ def keep_replaced(files: DataDirectory, path: str) -> None:
     logging.getLogger("headrace").warning("%s is not a file of this log: renamed to %s", path, kept)
 
 
-def remove(files: DataDirectory, path: str) -> None:
+def remove_if_possible(files: DataDirectory, path: str) -> None:
     """Remove a file that is not read any more; ignore errors."""
     with contextlib.suppress(OSError):
         files.remove(path)

@@ -31,7 +31,7 @@ LINE_MAX = 1024  # bytes with the line end; Redis rejects longer lines
 _PLAIN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable, but not a blank, quote or backslash
 
 
-class Unsettled(OSError):
+class ManifestNotDurable(OSError):
     """The new manifest was put in place, but a power cut may bring back the old one."""
 
 
@@ -72,13 +72,13 @@ class Manifest:
             raise Damaged(0, "no file to read in it", file)
         return manifest
 
-    def read_lines(self) -> list[ManifestLine]:
+    def lines_to_load(self) -> list[ManifestLine]:
         """Return the files that a starting server reads, in order."""
         return [*([self.base] if self.base else []), *self.incrs]
 
     def lines(self) -> list[ManifestLine]:
         """Return all files but cold ones, history first."""
-        return [*self.history, *self.read_lines()]
+        return [*self.history, *self.lines_to_load()]
 
     def max_sequence(self) -> int:
         """Return the highest number in use; 0 if there are no files."""
@@ -105,14 +105,14 @@ class Manifest:
             Unsettled: after a power cut either the old or the new one is in place.
             OSError: the old one is still in place.
         """
-        self.prepare(files, names)
+        self.write_temporary(files, names)
         try:
             self.replace_stored(files, names)
             files.sync_directory(names.directory)
         except OSError as error:
-            raise Unsettled(*error.args) from error
+            raise ManifestNotDurable(*error.args) from error
 
-    def prepare(self, files: DataDirectory, names: LogFileNames) -> None:
+    def write_temporary(self, files: DataDirectory, names: LogFileNames) -> None:
         """Write this manifest beside the stored one, and sync it. Raises OSError."""
         write_file(files, names.temporary_manifest, lambda file: write_all(file, self.text()))
 
@@ -138,7 +138,7 @@ class Manifest:
             return None
         with contextlib.closing(files.source(names.manifest)) as source:
             manifest = cls.parse(source.read(source.size), names.manifest)
-        paths = [names.path(line.file) for line in manifest.read_lines()]
+        paths = [names.path(line.file) for line in manifest.lines_to_load()]
         if not files.exists(names.cold_path(STORE_IDENTITY)):  # else they may be in an object store
             paths += [names.cold_path(line.file) for line in manifest.cold]
         for path in paths:

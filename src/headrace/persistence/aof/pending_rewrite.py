@@ -15,7 +15,7 @@ class PendingRewrite:
     rdb: whether the base is a snapshot. incr: the incremental file that follows the base.
     """
 
-    temporary: str
+    temporary_path: str
     rdb: bool
     base: ManifestLine
     incr: ManifestLine

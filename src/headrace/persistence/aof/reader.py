@@ -11,9 +11,10 @@ r"""Read a log: pass each record to a function, and report damage by its byte of
     #CRC:1f0c4a7e\r\n               the checksum of the bytes since the last #CRC line
 
 After a power cut a log may end anywhere. That is not damage if the rest could be the beginning of a valid
-record: `cut` names what is incomplete, and the file may continue at `valid`. The grammar is checked strictly,
-every \r\n included, so that a wrong byte in the middle of a file is not mistaken for a missing tail. A wrong
-length can look like one: so the rest is damage if a commit in it has its right checksum.
+record: `cut_within` names what is incomplete, and the file may continue at `valid_end`. The grammar is
+checked strictly, every \r\n included, so that a wrong byte in the middle of a file is not mistaken for a
+missing tail. A wrong length can look like one: so the rest is damage if a commit in it has its right
+checksum.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Execute = Callable[[list[bytes]], "bytes | None"]
 Snapshot = Callable[[Source], int]
 
 
-class Replayed(NamedTuple):
+class ReplayResult(NamedTuple):
     """The result of reading a log."""
 
     records: int  # complete ones, including MULTI and EXEC
@@ -62,10 +63,10 @@ class Replayed(NamedTuple):
     failed: int  # of these, those that returned an error
     first_failed: int  # the offset of the first of these; -1 if there is none
     first_error: bytes  # its error reply
-    valid: int  # the offset after the last complete record: the rest may be cut off
+    valid_end: int  # the offset after the last complete record: the rest may be cut off
     size: int  # of the file, in bytes
-    cut: str  # "record" or "transaction" if the file ends in the middle of one, else ""
-    ending: bytes  # the line that ends at `valid` if it is a comment, else b""
+    cut_within: str  # "record" or "transaction" if the file ends in the middle of one, else ""
+    last_comment: bytes  # the line that ends at `valid_end` if it is a comment, else b""
 
 
 class RewindableSource:
@@ -76,12 +77,12 @@ class RewindableSource:
         self.size = source.size
         self.taken = 0
         self.last = b""
-        self.again = b""
+        self.pushed_back = b""
 
     def read(self, n: int) -> bytes:
         """Return the next n bytes; fewer only at the end of the file, then b""."""
-        piece = self.again[:n]
-        self.again = self.again[n:]
+        piece = self.pushed_back[:n]
+        self.pushed_back = self.pushed_back[n:]
         if len(piece) < n:
             piece += self.source.read(n - len(piece))
         self.taken += len(piece)
@@ -93,7 +94,7 @@ class RewindableSource:
         surplus = self.taken - offset
         if not 0 <= surplus <= len(self.last):
             raise ValueError(f"{offset} is not in the last {len(self.last)} of {self.taken} bytes")
-        self.again = self.last[len(self.last) - surplus :] + self.again
+        self.pushed_back = self.last[len(self.last) - surplus :] + self.pushed_back
         self.last = b""
         self.taken = offset
 
@@ -119,14 +120,14 @@ class LogReader(ReadBuffer):
     execute: Any
     progress: Any
     size: cython.longlong  # of the file
-    fed: cython.longlong  # bytes of the file read so far: the offset of the end of the buffer
-    valid: cython.longlong  # the offset after the last complete record
+    bytes_read: cython.longlong  # bytes of the file read so far: the offset of the end of the buffer
+    valid_end: cython.longlong  # the offset after the last complete record
     begin: cython.longlong  # the offset of the record being read
     words: list[bytes] | None  # of that record, those read so far
     left: cython.longlong  # words of it yet to be read; 0 between records
     past_end: cython.bint  # its next word is longer than the rest of the file
     multi_at: cython.longlong  # the offset of the transaction being read; NONE: there is none
-    held: list[tuple[int, list[bytes]]]  # its records, with their offsets
+    transaction_records: list[tuple[int, list[bytes]]]  # its records, with their offsets
     comment: bytes  # the last comment, and the offset of its end
     comment_end: cython.longlong
     records: cython.longlong
@@ -135,10 +136,10 @@ class LogReader(ReadBuffer):
     first_failed: cython.longlong
     first_error: bytes
     verify: cython.bint  # checksums
-    covered: cython.bint  # the bytes since `verified` have a checksum, or will have one
-    verified: cython.longlong  # the offset after the last #CRC line
+    is_checksummed: cython.bint  # the bytes since `verified` have a checksum, or will have one
+    verified_end: cython.longlong  # the offset after the last #CRC line
     crc: cython.uint  # of the bytes from there up to `summed`
-    summed: cython.longlong
+    crc_end: cython.longlong
 
     def __init__(
         self,
@@ -154,14 +155,14 @@ class LogReader(ReadBuffer):
         self.execute = execute
         self.progress = progress
         self.size = source.size
-        self.fed = 0
-        self.valid = 0
+        self.bytes_read = 0
+        self.valid_end = 0
         self.begin = 0
         self.words = None
         self.left = 0
         self.past_end = False
         self.multi_at = NONE
-        self.held = []
+        self.transaction_records = []
         self.comment = b""
         self.comment_end = NONE
         self.records = 0
@@ -170,12 +171,12 @@ class LogReader(ReadBuffer):
         self.first_failed = NONE
         self.first_error = b""
         self.verify = verify
-        self.covered = False
-        self.verified = 0
+        self.is_checksummed = False
+        self.verified_end = 0
         self.crc = 0
-        self.summed = 0
+        self.crc_end = 0
 
-    def run(self, snapshot: Snapshot | None = None) -> Replayed:
+    def run(self, snapshot: Snapshot | None = None) -> ReplayResult:
         """Read the file to its end. Raises Damaged, ForeignData.
 
         snapshot: loads a snapshot with which the file begins, and returns the offset of its end. None: the
@@ -188,24 +189,24 @@ class LogReader(ReadBuffer):
             while words is not None:
                 self._accept(words)
                 words = self._next_record()
-        self.size = max(self.size, self.fed)
-        if self.covered and self.valid < self.size:
+        self.size = max(self.size, self.bytes_read)
+        if self.is_checksummed and self.valid_end < self.size:
             self._expect_torn_end()
         return self.result()
 
-    def result(self) -> Replayed:
+    def result(self) -> ReplayResult:
         """Return the result so far; also after Damaged was raised."""
-        cut = "transaction" if self.multi_at != NONE else "record" if self.valid < self.size else ""
-        return Replayed(
+        cut = "transaction" if self.multi_at != NONE else "record" if self.valid_end < self.size else ""
+        return ReplayResult(
             self.records,
             self.commands,
             self.failed,
             self.first_failed,
             self.first_error,
-            self.valid,
+            self.valid_end,
             self.size,
             cut,
-            self.comment if self.comment_end == self.valid else b"",
+            self.comment if self.comment_end == self.valid_end else b"",
         )
 
     def _load_head(self, snapshot: Snapshot | None) -> None:
@@ -217,8 +218,8 @@ class LogReader(ReadBuffer):
             raise Damaged(0, "a snapshot where records are expected", self.name)
         end = snapshot(self.source)
         self.source.rewind_to(end)
-        self.fed = end
-        self.valid = end
+        self.bytes_read = end
+        self.valid_end = end
 
     @cython.cfunc
     def _read_more(self) -> cython.bint:
@@ -228,16 +229,16 @@ class LogReader(ReadBuffer):
             return False
         self._sum()  # before the buffer drops what is parsed
         self.feed(piece)
-        self.fed += len(piece)
+        self.bytes_read += len(piece)
         if self.progress is not None:
-            self.progress(self.fed)
+            self.progress(self.bytes_read)
         return True
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _offset(self) -> cython.longlong:
         """Return the offset of the next byte."""
-        return self.fed - (self.filled - self.at)
+        return self.bytes_read - (self.filled - self.at)
 
     @cython.cfunc
     def _next_record(self) -> list[bytes] | None:
@@ -275,7 +276,7 @@ class LogReader(ReadBuffer):
                 self.at = end + 1
                 self.comment_end = self._offset()
                 if self.multi_at == NONE:
-                    self.valid = self._offset()
+                    self.valid_end = self._offset()
             elif p[self.at] == ARRAY:
                 count: cython.longlong = self._number()
                 if count == 0:
@@ -303,7 +304,7 @@ class LogReader(ReadBuffer):
             return None
         at: cython.Py_ssize_t = self.at
         if n + 2 > self.filled - at:
-            self.past_end = n + 2 > max(self.size, self.fed) - self._offset()
+            self.past_end = n + 2 > max(self.size, self.bytes_read) - self._offset()
             self.at = start
             return None
         word: bytes = mem.to_bytes(p, at, n)
@@ -352,10 +353,10 @@ class LogReader(ReadBuffer):
                 self._end_transaction()
                 return
         if self.multi_at != NONE:
-            self.held.append((self.begin, words))
+            self.transaction_records.append((self.begin, words))
             return
         self._execute(self.begin, words)
-        self.valid = self._offset()
+        self.valid_end = self._offset()
 
     @cython.cfunc
     def _begin_transaction(self) -> cython.void:
@@ -372,11 +373,11 @@ class LogReader(ReadBuffer):
     def _end_transaction(self) -> cython.void:
         if self.multi_at == NONE:
             raise Damaged(self.begin, "an EXEC without a MULTI", self.name, ADVICE)
-        for offset, words in self.held:
+        for offset, words in self.transaction_records:
             self._execute(offset, words)
-        self.held = []
+        self.transaction_records = []
         self.multi_at = NONE
-        self.valid = self._offset()
+        self.valid_end = self._offset()
 
     @cython.cfunc
     def _execute(self, offset: cython.longlong, words: list[bytes]) -> cython.void:
@@ -400,26 +401,28 @@ class LogReader(ReadBuffer):
     def _sum(self) -> cython.void:
         """Continue the CRC up to `at`."""
         n: cython.Py_ssize_t
-        if self.covered:
-            n = self._offset() - self.summed
+        if self.is_checksummed:
+            n = self._offset() - self.crc_end
             self.crc = crc32c.update(self.crc, self.p, self.at - n, n)
-            self.summed += n
+            self.crc_end += n
 
     @cython.cfunc
     def _verify(self, line: bytes) -> cython.void:
         """Compare a #CRC line, which begins at `at`, with the bytes since the last one."""
         self._sum()
-        if line != CHECKSUM_START and not self.covered:  # a wrong byte in the start: the rest has no checksum
+        if (
+            line != CHECKSUM_START and not self.is_checksummed
+        ):  # a wrong byte in the start: the rest has no checksum
             raise Damaged(
                 self.begin, "a checksum of records whose beginning is unknown", self.name, UNCHECKED
             )
         if line != CHECKSUM_START and line != checksum_line(self.crc):
-            self.valid = self.verified
+            self.valid_end = self.verified_end
             what = f"the records up to byte {self.begin} do not have the checksum that follows them"
-            raise Damaged(self.verified, what, self.name, UNCHECKED)
-        self.covered = True
+            raise Damaged(self.verified_end, what, self.name, UNCHECKED)
+        self.is_checksummed = True
         self.crc = 0
-        self.summed = self.verified = self.begin + len(line)
+        self.crc_end = self.verified_end = self.begin + len(line)
 
     def _expect_torn_end(self) -> None:
         """Raise Damaged if a commit with its right checksum follows the incomplete record."""
@@ -434,7 +437,7 @@ class LogReader(ReadBuffer):
                 return
             if rest.startswith(checksum_line(crc32c.crc32c(rest[at:following])), following):
                 what = f"{self._describe_next_bytes()} is not the beginning of a record: whole commits follow"
-                raise Damaged(self.valid, what, self.name, ADVICE)
+                raise Damaged(self.valid_end, what, self.name, ADVICE)
             at = following
 
     @cython.cfunc
@@ -450,7 +453,7 @@ class LogReader(ReadBuffer):
         while self.at + zeros < self.filled and p[self.at + zeros] == 0:
             zeros += 1
         if zeros > 1:
-            last = self.at + zeros == self.filled and self.fed >= self.size
+            last = self.at + zeros == self.filled and self.bytes_read >= self.size
             return f"{zeros} zero bytes" + (", up to the end of the file" if last else "")
         return repr(mem.to_bytes(p, self.at, min(self.filled - self.at, 16)))[1:]
 

@@ -37,8 +37,8 @@ from heapq import merge
 import cython
 
 from headrace import mem
-from headrace.keyspace.image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.keyspace_image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.settings import DEFAULT_SETTINGS, Settings
 from headrace.persistence.aof.log_buffer import LogBuffer
 from headrace.persistence.rule_records import rule_record
@@ -99,12 +99,12 @@ def command_steps(
     database: DatabaseImage
     out.begin_commit(checksums)
     if timestamps:
-        out.stamp(image.now_ms)
+        out.put_timestamp(image.now_ms)
     for text in image.libraries:
         out.put(0, [b"FUNCTION", b"LOAD", text])
     for database in image.databases:
         while (key := database.next_key()) is not None:
-            value = database.take(key)
+            value = database.take_value(key)
             valid = isinstance(value, StreamImage) and value.is_frozen()
             for words in key_commands(key, value, database.expiry_of(key), image):
                 out.put(database.index, words)
@@ -138,7 +138,7 @@ def commands_of(keyspace: Keyspace, now_ms: int) -> Iterator[tuple[int, list[byt
         yield 0, [b"FUNCTION", b"LOAD", text]
     for database in image.databases:
         while (key := database.next_key()) is not None:
-            for words in key_commands(key, database.take(key), database.expiry_of(key), image):
+            for words in key_commands(key, database.take_value(key), database.expiry_of(key), image):
                 yield database.index, words
 
 
@@ -157,13 +157,13 @@ def key_commands(key: bytes, value: object, dies_at: int, image: KeyspaceImage) 
 def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iterator[list[bytes]]:
     """Yield the commands that create the stream. The key must not exist where they are executed."""
     group: Group
-    held: cython.bint = has_deleted_pending(stream)
+    held: cython.bint = may_have_deleted_pending(stream)
     if held:
         for word in pending_ids(stream):
             yield [b"XADD", key, word, b"x", b"y"]
         for group in stream.groups:
             yield [b"XGROUP", b"CREATE", key, group.name, b"0-0"]
-            yield from member_commands(key, group)
+            yield from consumer_commands(key, group)
         yield [b"XTRIM", key, b"MAXLEN", b"0"]
         yield [b"XSETID", key, b"0-0"]
     elif stream.length == 0:
@@ -177,7 +177,7 @@ def stream_commands(key: bytes, stream: StreamImage, settings: Settings) -> Iter
             yield [b"XGROUP", b"SETID", key, group.name, last, *read]
         else:
             yield [b"XGROUP", b"CREATE", key, group.name, last, *read]
-            yield from member_commands(key, group)
+            yield from consumer_commands(key, group)
     yield from producer_commands(key, stream, settings)
     yield from rule_commands(key, stream)
     yield from loss_commands(key, stream)
@@ -187,10 +187,10 @@ def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
     """Yield the records (see rule_records.py) of the rules of the stream and its groups."""
     group: Group
     if stream.rules is not None:
-        yield rule_record([b"XCFGSET", key, *stream.rules.words()])
+        yield rule_record([b"XCFGSET", key, *stream.rules.to_arguments()])
     for group in stream.groups:
         if group.rules is not None:
-            yield rule_record([b"XGROUP", b"CFGSET", key, group.name, *group.rules.words()])
+            yield rule_record([b"XGROUP", b"CFGSET", key, group.name, *group.rules.to_arguments()])
 
 
 def loss_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
@@ -219,14 +219,14 @@ def entry_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
 def set_id_command(key: bytes, stream: StreamImage) -> list[bytes]:
     """Return the command that sets the last ID and the counters."""
     count: cython.longlong = mem.as_signed(stream.entries_added)
-    added: bytes = stream_id.decimal(I64_MAX if count < 0 else count)
+    added: bytes = stream_id.format_decimal(I64_MAX if count < 0 else count)
     deleted: bytes = stream_id.text_of(stream.max_deleted_ms, stream.max_deleted_seq)
     last: bytes = stream_id.text_of(stream.last_ms, stream.last_seq)
     return [b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted]
 
 
 @cython.cfunc
-def has_deleted_pending(stream: StreamImage) -> cython.bint:
+def may_have_deleted_pending(stream: StreamImage) -> cython.bint:
     """Return whether a pending entry of a group is, or may be, deleted from the stream.
 
     It may be if the stream goes on changing: whether the image contains an entry is not known at its start.
@@ -237,7 +237,7 @@ def has_deleted_pending(stream: StreamImage) -> cython.bint:
     frozen: cython.bint = stream.is_frozen()
     for group in stream.groups:
         pending = group.pending
-        slot = pending.from_id(0, 0)
+        slot = pending.first_from(0, 0)
         while slot >= 0:
             if frozen or not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
                 return True
@@ -256,13 +256,13 @@ def pending_ids(stream: StreamImage) -> Iterator[bytes]:
 
 def ids_of(pending: PendingEntries) -> Iterator[tuple[int, int]]:
     """Yield the IDs of the entries as (ms, seq), in order."""
-    slot: cython.Py_ssize_t = pending.from_id(0, 0)
+    slot: cython.Py_ssize_t = pending.first_from(0, 0)
     while slot >= 0:
         yield pending.ms_of(slot), pending.seq_of(slot)
         slot = pending.after(slot)
 
 
-def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
+def consumer_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
     """Yield claims of owned entries in delivery order, consumers without entries, and unowned entries."""
     pending: PendingEntries = group.pending
     consumer: Consumer
@@ -271,12 +271,12 @@ def member_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
     unowned: list[list[bytes]] = []
     while slot >= 0:
         word: bytes = stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot))
-        count: bytes = stream_id.decimal(pending.delivery_count_of(slot))
+        count: bytes = stream_id.format_decimal(pending.delivery_count_of(slot))
         owner = pending.owner_of(slot)
         if owner is None:
             unowned.append([word, count])
         else:
-            time: bytes = stream_id.decimal(pending.delivery_time_of(slot))
+            time: bytes = stream_id.format_decimal(pending.delivery_time_of(slot))
             words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
             yield [*words, b"TIME", time, b"RETRYCOUNT", count, b"JUSTID", b"FORCE"]
         slot = pending.newer(slot)
@@ -322,5 +322,5 @@ def producer_commands(key: bytes, stream: StreamImage, settings: Settings) -> It
     added: cython.longlong = mem.as_signed(memory.added)
     duplicates: cython.longlong = mem.as_signed(memory.duplicates)
     if added != len(items) or duplicates > 0:
-        words: list[bytes] = [b"XCFGSET", key, b"IIDS-ADDED", stream_id.decimal(added)]
-        yield [*words, b"IIDS-DUPLICATES", stream_id.decimal(duplicates)]
+        words: list[bytes] = [b"XCFGSET", key, b"IIDS-ADDED", stream_id.format_decimal(added)]
+        yield [*words, b"IIDS-DUPLICATES", stream_id.format_decimal(duplicates)]

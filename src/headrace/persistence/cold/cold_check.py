@@ -25,24 +25,26 @@ from headrace.streams.stream import Stream
 class ColdCheck:
     """The result of a check of all cold files of a log."""
 
-    files: int = 0
-    runs: int = 0
+    file_count: int = 0
+    run_count: int = 0
     size: int = 0  # bytes of the files
     damage: list[Damaged] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)  # which entries of which key, a sentence for each run
     orphans: list[str] = field(default_factory=list)  # paths of files that no manifest names
     orphan_bytes: int = 0
-    in_store: int = 0  # files that were read from the object store
+    store_file_count: int = 0  # files that were read from the object store
     not_read: list[str] = field(default_factory=list)  # names of files that are in an unknown object store
 
     def notes(self) -> list[str]:
         """Return sentences for the operator about the files and the unreadable runs."""
         found = []
-        if self.files:
-            count = f"{plural(self.files, 'cold file')} with {plural(self.runs, 'readable run')}"
+        if self.file_count:
+            count = f"{plural(self.file_count, 'cold file')} with {plural(self.run_count, 'readable run')}"
             found.append(f"{count}, {plural(self.size, 'byte')}")
-        if self.in_store:
-            found.append(f"{plural(self.in_store, 'cold file')} in the object store, read and compared")
+        if self.store_file_count:
+            found.append(
+                f"{plural(self.store_file_count, 'cold file')} in the object store, read and compared"
+            )
         if self.not_read:
             count = plural(len(self.not_read), "cold file")
             found.append(
@@ -106,12 +108,12 @@ def _check_copies(
         reports.append(check_cold_file(files, path, cold_file.file_number(name)))
     if found is not None and stored is not None and stored.store is not None:
         reports.append(check_stored_file(stored.store, found, name))
-        check.in_store += 1
+        check.store_file_count += 1
     if not reports:
         check.not_read.append(name)
         return set()
-    check.files += 1
-    check.runs += len(reports[0].runs)
+    check.file_count += 1
+    check.run_count += len(reports[0].runs)
     check.size += reports[0].size
     for report in reports:
         check.damage += report.damage

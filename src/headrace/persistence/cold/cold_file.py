@@ -119,7 +119,7 @@ def pack_run(run: Run, codec: Codec) -> PackedRun:
     return PackedRun(b"".join([head, packed, CHECKSUM.pack(checksum)]), checksum, raw)
 
 
-def run_bytes(head: bytes) -> int:
+def stated_run_size(head: bytes) -> int:
     """Return the size of the run that begins with these bytes, as its header states it.
 
     Raises:
@@ -162,7 +162,7 @@ def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
     """Return the decompressed bytes of a stored run, and its number of nodes. Raises as unpack_run()."""
     if run_checksum(data) != checksum:
         raise DamagedBytes("another run is stored there")
-    if run_bytes(data) != len(data):
+    if stated_run_size(data) != len(data):
         raise DamagedBytes("the size of the run is wrong")
     _, number, nodes, raw_size, packed_size = RUN_HEADER.unpack_from(data)
     try:
@@ -186,7 +186,7 @@ def index_and_footer(entries: Sequence[IndexEntry], offset: int) -> bytes:
     return counted + CHECKSUM.pack(xxh3_64_intdigest(counted)) + END_TAG
 
 
-def index_bytes(runs: int) -> int:
+def index_size(runs: int) -> int:
     """Return the size of the index and the footer of a file with so many runs."""
     return INDEX_ENTRY.size * runs + FOOTER_BYTES
 
@@ -202,7 +202,7 @@ def index_offset(footer: bytes, file_size: int) -> int | None:
     offset: int
     runs: int
     offset, runs = FOOTER_COUNTS.unpack_from(footer)
-    if not HEADER_BYTES <= offset <= file_size or offset + index_bytes(runs) != file_size:
+    if not HEADER_BYTES <= offset <= file_size or offset + index_size(runs) != file_size:
         raise DamagedBytes("the footer does not fit the file")
     return offset
 

@@ -14,7 +14,7 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import RandomAccessFile
 
 
-class OpensFiles(Protocol):
+class FileOpener(Protocol):
     """An object that opens files for reading: a data directory, or an object store."""
 
     def random_access(self, name: str) -> RandomAccessFile:
@@ -35,7 +35,7 @@ class ColdFileReport:
     damage: list[Damaged] = field(default_factory=list)
 
 
-def check_cold_file(files: OpensFiles, path: str, number: int, size: int | None = None) -> ColdFileReport:
+def check_cold_file(files: FileOpener, path: str, number: int, size: int | None = None) -> ColdFileReport:
     """Read a cold file once from its start to its end, and return what was found.
 
     Args:
@@ -70,7 +70,7 @@ def _check(file: RandomAccessFile, number: int, report: ColdFileReport) -> None:
             report.damage.append(Damaged(entry.offset, "the index has gaps", report.path))
         expected = entry.offset + entry.size
         _check_run(file, entry, report)
-    if expected != report.size - cold_file.index_bytes(len(entries)):
+    if expected != report.size - cold_file.index_size(len(entries)):
         report.damage.append(Damaged(expected, "bytes that the index does not name", report.path))
 
 
@@ -112,7 +112,7 @@ def _check_unindexed(file: RandomAccessFile, report: ColdFileReport) -> None:
     while at < report.size:
         try:
             head = file.read_at(at, min(cold_file.RUN_HEADER.size, report.size - at))
-            size = cold_file.run_bytes(head)
+            size = cold_file.stated_run_size(head)
         except DamagedBytes:
             break
         if at + size > report.size:

@@ -87,7 +87,7 @@ class ColdFileMonitor:
                 if not what or name not in self.files.identities():  # it is not needed any more
                     continue
                 damaged = self.damaged[name] = _DamagedFile(what)
-                self.files.append_no_more(name)
+                self.files.stop_appending(name)
                 if found is None or not found.is_same_file(known[name].identity):
                     damaged.kept = self.files.keep_open(known[name])
             if damaged.runs is None:

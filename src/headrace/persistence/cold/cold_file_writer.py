@@ -37,7 +37,7 @@ class ColdFileWriter:
 
         The first run always fits.
         """
-        size = self.size + len(run.data) + cold_file.index_bytes(len(self.entries) + 1)
+        size = self.size + len(run.data) + cold_file.index_size(len(self.entries) + 1)
         return not self.entries or size <= file_bytes_max
 
     def append(self, run: PackedRun) -> IndexEntry:

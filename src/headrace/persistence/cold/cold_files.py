@@ -51,15 +51,15 @@ class ColdFile:
         "__weakref__",
         "in_store",
         "is_local",
+        "last_read_s",
         "live_bytes",
         "logged_from",
         "name",
         "path",
-        "read_at",
-        "released",
+        "released_sizes",
         "run_bytes",
         "size",
-        "unreadable",
+        "unreadable_offsets",
     )
 
     def __init__(self, name: str, path: str) -> None:
@@ -68,23 +68,23 @@ class ColdFile:
         self.size = 0
         self.run_bytes = 0  # of all its runs
         self.live_bytes = 0  # of all places that were made, so a run with two places counts twice
-        self.released: list[int] = []  # the sizes of those that were dropped, in any thread
+        self.released_sizes: list[int] = []  # the sizes of those that were dropped, in any thread
         self.is_local = True  # it is in the data directory, as far as is known
         self.in_store = False  # the object store has confirmed that it has it
-        self.read_at = 0.0  # when a run was read last, by time.monotonic()
-        self.unreadable: set[int] = set()  # the offsets of runs whose last read failed
+        self.last_read_s = 0.0  # when a run was read last, by time.monotonic()
+        self.unreadable_offsets: set[int] = set()  # the offsets of runs whose last read failed
         self.logged_from = 0  # the entries of runs from this offset on are also in the log
 
     @property
     def dead_bytes(self) -> int:
         """The size of the runs that nothing refers to; less than that if a run had several places."""
-        return max(0, self.run_bytes - self.live_bytes + sum(self.released))
+        return max(0, self.run_bytes - self.live_bytes + sum(self.released_sizes))
 
 
 class ColdTotals(NamedTuple):
     """The cold files on disk: their number, and bytes. Dead bytes are of runs that nothing refers to."""
 
-    files: int
+    file_count: int
     bytes: int
     dead_bytes: int
 
@@ -196,13 +196,13 @@ class ColdFiles:
     ) -> T:
         """Return what decode returns for the bytes and the checksum of a run. Raises DamagedColdRun."""
         file = place.file
-        file.read_at = time.monotonic()
+        file.last_read_s = time.monotonic()
         try:
             found = self._read_anywhere(place, decode, ids, seconds)
         except DamagedColdRun:
-            file.unreadable.add(place.offset)
+            file.unreadable_offsets.add(place.offset)
             raise
-        file.unreadable.discard(place.offset)
+        file.unreadable_offsets.discard(place.offset)
         return found
 
     def _read_anywhere(
@@ -245,7 +245,7 @@ class ColdFiles:
 
     # ---- files
 
-    def place(self, name: str, offset: int, size: int, checksum: int) -> RunPlace:
+    def place_of(self, name: str, offset: int, size: int, checksum: int) -> RunPlace:
         """Return the place of a run that was written earlier, from what the log says. The run is not read.
 
         Raises:
@@ -316,14 +316,14 @@ class ColdFiles:
                     self._known.setdefault(name, known)
             else:
                 removed += 1
-                self._open_files.forget(path)
+                self._open_files.close_file(path)
                 if self.stored is not None:
                     self.stored.discard(name)
             with self._lock:
                 self._removing.discard(name)
         return removed
 
-    def sealed(self) -> list[str]:
+    def sealed_names(self) -> list[str]:
         """Return the names of known files to which nothing is appended any more."""
         with self._lock:
             return [name for name in self._known if self._current is None or name != self._current.name]
@@ -350,13 +350,13 @@ class ColdFiles:
             if file is not None:
                 file.is_local = False
         self.files.remove(self.path(name))
-        self._open_files.forget(self.path(name))
+        self._open_files.close_file(self.path(name))
 
     def last_read(self, name: str) -> float:
         """Return when a file was read last, by time.monotonic(); 0 if it was not."""
         known = self._known.get(name)
         file = known.file() if known is not None else None
-        return file.read_at if file is not None else 0.0
+        return file.last_read_s if file is not None else 0.0
 
     def orphans(self) -> list[str]:
         """Return the names of cold files in the directory that nothing refers to. Raises OSError.
@@ -408,7 +408,7 @@ class ColdFiles:
         """Return whether more than half of a file's bytes are dead, and nothing is appended to it."""
         return file is not self._current and 2 * file.dead_bytes > file.run_bytes
 
-    def has_stale(self) -> bool:
+    def has_stale_files(self) -> bool:
         """Return whether a run in memory refers to a file that is stale: see is_stale()."""
         with self._lock:
             found = [known.file() for known in self._known.values()]
@@ -430,7 +430,7 @@ class ColdFiles:
         file = known.file()
         return name in self._needed if file is None else not file.in_store
 
-    def append_no_more(self, name: str) -> None:
+    def stop_appending(self, name: str) -> None:
         """Append nothing to this file any more: others have changed it."""
         with self._write_lock:
             if self._current is not None and self._current.name == name:
@@ -445,7 +445,7 @@ class ColdFiles:
         with self._lock:
             if name in self._known:
                 self._known[name].identity = identity
-        self._open_files.forget(self.path(name))
+        self._open_files.close_file(self.path(name))
 
     def close(self) -> None:
         """Seal the current file, and close all files. Ignores errors: its runs are durable already."""

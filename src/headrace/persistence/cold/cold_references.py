@@ -31,14 +31,14 @@ class ColdReferences:
             DamagedColdRun: if the last read of it failed, and the log still has its entries.
         """
         file = place.file
-        if place.offset in file.unreadable and place.offset >= file.logged_from:
+        if place.offset in file.unreadable_offsets and place.offset >= file.logged_from:
             raise DamagedColdRun(file.path, place.offset, ONLY_LOGGED)
         self._ends[file] = max(self._ends.get(file, 0), place.offset + place.size)
 
     def __iter__(self) -> Iterator[ColdFile]:
         return iter(self._ends)
 
-    def adopt(self) -> None:
+    def on_base_adopted(self) -> None:
         """Record in the files that the base is in use: the log no longer has the entries of these runs."""
         for file, end in self._ends.items():
             file.logged_from = max(file.logged_from, end)

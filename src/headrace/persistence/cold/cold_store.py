@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.errors import RUN_REQUESTED, DamagedColdRun
+from headrace.errors import READING_FROM_STORE, DamagedColdRun
 from headrace.keyspace.cold_storage import RunStore
 from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
@@ -30,7 +30,7 @@ class ColdStore(RunStore):
 
     def __init__(self, files: ColdFiles) -> None:
         self.files = files
-        self.event_loop = 0  # the identifier of the thread; 0: all threads may wait
+        self.event_loop_thread_id = 0  # the identifier of the thread; 0: all threads may wait
         self.start: Callable[[Callable[[], None]], object] | None = None  # runs a function in another thread
         self._requested: dict[tuple[str, int], Sequence[tuple[bytes, bytearray]] | None] = {}  # None: not yet
         self._failed: dict[tuple[str, int], tuple[float, DamagedColdRun]] = {}  # with time.monotonic()
@@ -46,13 +46,13 @@ class ColdStore(RunStore):
         """Return the keys and listpacks of a run.
 
         Raises:
-            DamagedColdRun: if the run cannot be read; also, with the text RUN_REQUESTED, if the event loop
-                must not wait for it, and another thread was asked to read it.
+            DamagedColdRun: if the run cannot be read; also, with the text READING_FROM_STORE, if the event
+                loop must not wait for it, and another thread was asked to read it.
         """
         if not self.is_remote(place):
             return self.files.read(place)
         run = (place.file.name, place.offset)
-        in_place = threading.get_ident() == self.event_loop
+        in_place = threading.get_ident() == self.event_loop_thread_id
         stored = self._requested.get(run)
         if stored is not None:
             self._requested.pop(run, None)
@@ -63,7 +63,7 @@ class ColdStore(RunStore):
                 raise DamagedColdRun(error.file, error.offset, error.what)
         if in_place and not self.may_wait and self.start is not None:
             self._request(place, self.start)
-            raise DamagedColdRun(place.file.path, place.offset, RUN_REQUESTED)
+            raise DamagedColdRun(place.file.path, place.offset, READING_FROM_STORE)
         try:
             found = self.files.read(place, seconds=IN_PLACE_S if in_place else 0)
         except DamagedColdRun as error:
@@ -135,11 +135,11 @@ class ColdStore(RunStore):
 
     def has_stale_files(self) -> bool:
         """Return whether a run in memory refers to a stale file."""
-        return self.files.has_stale()
+        return self.files.has_stale_files()
 
     def file_count(self) -> int:
         """Return the number of files."""
-        return self.files.totals().files
+        return self.files.totals().file_count
 
     def stored_bytes(self) -> int:
         """Return the bytes of all files."""

@@ -29,7 +29,7 @@ from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore, StoreError, StoreUnreachable
 from headrace.persistence.cold.store_identity import ForeignStore
 from headrace.persistence.cold.stored_files import StoredFile, StoredFiles, file_of_object, object_name
-from headrace.persistence.cold.whole_file import check_runs
+from headrace.persistence.cold.whole_file_check import check_checksums
 from headrace.plurals import plural
 
 START_S = 10.0  # how long a start waits for the store
@@ -100,7 +100,7 @@ class ObjectUploader:
         for name in self.stored.names():
             if not self.cold.is_known(name):
                 self.stored.discard(name)
-        for name in self.cold.sealed():
+        for name in self.cold.sealed_names():
             self._on_sealed(name)
         self._thread = threading.Thread(target=self._run, name="cold-store", daemon=True)
         self._thread.start()
@@ -231,7 +231,7 @@ class ObjectUploader:
             raise
         number = cold_file.file_number(name)
         try:
-            check_runs(data, number)  # what was read wrongly must not replace what is on the disk
+            check_checksums(data, number)  # what was read wrongly must not replace what is on the disk
         except DamagedBytes as error:
             raise DamagedBytes(f"{path} is not uploaded: {error}") from None
         stored = StoredFile(object_name(number, xxh3_64_intdigest(data)), len(data))
@@ -281,7 +281,7 @@ class ObjectUploader:
         for name, stored in self.stored.discarded():
             self._check_owner()
             self.store.delete(stored.object)
-            self._record(lambda name=name: self.stored.forget(name))  # type: ignore[misc]
+            self._record(lambda name=name: self.stored.remove_record(name))  # type: ignore[misc]
             self.deletions += 1
 
     def _delete_orphans(self) -> None:

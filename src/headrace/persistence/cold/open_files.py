@@ -105,7 +105,7 @@ class OpenFiles:
                 one.file.close()
             self._close_oldest()
 
-    def forget(self, path: str) -> None:
+    def close_file(self, path: str) -> None:
         """Close a file, or have its last reader close it; the next reader opens it again."""
         with self._lock:
             found = self._open.pop(path, None)
@@ -131,7 +131,7 @@ class OpenFiles:
     def close(self) -> None:
         """Close all files, those in use by their last reader."""
         for path in list(self._open):
-            self.forget(path)
+            self.close_file(path)
 
     def _close_oldest(self) -> None:
         """Close files that no thread is reading, the least recently used first, down to the maximum."""

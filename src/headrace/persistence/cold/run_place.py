@@ -35,7 +35,7 @@ class RunPlace:
     def __dealloc__(self) -> None:
         """Tell the file, in whatever thread the last reference is dropped."""
         if self.file is not None:
-            self.file.released.append(self.size)
+            self.file.released_sizes.append(self.size)
 
     def __str__(self) -> str:
         return f"{self.file.path}, at byte {self.offset}"

@@ -201,7 +201,7 @@ class StoredFiles:
         with self._lock:
             return list(self._discarded.items())
 
-    def forget(self, name: str) -> None:
+    def remove_record(self, name: str) -> None:
         """Remove the record of a file whose object is deleted. Raises OSError."""
         self.files.remove(self._path(name))
         with self._lock:

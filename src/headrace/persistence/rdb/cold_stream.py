@@ -57,15 +57,15 @@ def write_run(out: RdbOutput, image: StreamImage, references: Any) -> cython.voi
     out.length(place.offset)
     out.length(place.size)
     out.u64le(place.checksum)
-    out.length(run.stored)
-    out.length(run.skipped)
-    out.string(run.dropped)
-    out.length(run.weight)
+    out.length(run.stored_count)
+    out.length(run.skipped_count)
+    out.string(run.dropped_indexes)
+    out.length(run.memory_bytes)
     out.length(image.live)
     out.length(image.tombstones)
     out.id(run.first_ms, run.first_seq)
     out.id(run.last_ms, run.last_seq)
-    out.string(run.deleted())
+    out.string(run.deleted_ids())
 
 
 @cython.ccall
@@ -87,10 +87,10 @@ def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
     dropped: bytes = inp.string()
     if not skipped < stored <= COUNT_MAX or not _are_indexes(dropped, skipped, stored):
         raise Damaged(at, "the nodes of a cold run are impossible")
-    run = ColdRun(place, keyspace.cold.cache, stored)
-    run.skipped = skipped
-    run.dropped = dropped
-    run.weight = inp.length()
+    run = ColdRun(place, keyspace.cold_storage.cache, stored)
+    run.skipped_count = skipped
+    run.dropped_indexes = dropped
+    run.memory_bytes = inp.length()
     live = inp.length()
     tombstones = inp.length()
     inp.id()
@@ -125,10 +125,10 @@ def _read_place(inp: RdbInput, keyspace: Keyspace) -> Any:
     offset: cython.ulonglong = inp.length()
     size: cython.ulonglong = inp.length()
     checksum: bytes = inp.raw(8)
-    cold: Any = keyspace.cold
+    cold: Any = keyspace.cold_storage
     if cold is None or not isinstance(cold.store, ColdStore):
         raise Damaged(at, f"a stream needs the cold file {name}, but no cold files are open")
-    return cold.store.files.place(name, offset, size, int.from_bytes(checksum, "little"))
+    return cold.store.files.place_of(name, offset, size, int.from_bytes(checksum, "little"))
 
 
 @cython.cfunc

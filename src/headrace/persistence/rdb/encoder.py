@@ -123,7 +123,7 @@ class RdbEncoder:
 @cython.cfunc
 def _pointers_of(piece: RdbPiece) -> Any:
     """Return an array of pointers to the shared strings, which is valid as long as the piece is."""
-    shared: list[Any] = piece.shared
+    shared: list[Any] = piece.shared_owners
     block: Any = mem.pointers(len(shared))
     array: cython.p_uchar = block
     p: cython.p_const_uchar

@@ -29,7 +29,7 @@ class FileChecksum:
         """Start the thread.
 
         Args:
-            descriptor: of the file; it must stay open until up_to() has returned.
+            descriptor: of the file; it must stay open until crc_up_to() has returned.
             size: of the file, in bytes.
 
         Raises:
@@ -47,7 +47,7 @@ class FileChecksum:
             os.close(own)
             raise
 
-    def up_to(self, end: int) -> int:
+    def crc_up_to(self, end: int) -> int:
         """Wait for the thread, and return the CRC-64 of the first `end` bytes.
 
         If the trailer does not begin at `end`, the CRC-64 is computed here, from the start.
@@ -71,7 +71,7 @@ class FileChecksum:
             os.close(descriptor)
 
 
-def checksum_of(source: object) -> FileChecksum | None:
+def start_checksum(source: object) -> FileChecksum | None:
     """Start computing the checksum of a source in a thread.
 
     Returns None if the source is not a large file, or there is one core only, or no thread can be started.

@@ -171,7 +171,7 @@ class RdbInput(ReadBuffer):
         return self._decimal(n, at)
 
     @cython.ccall
-    def block(self) -> bytearray:
+    def string_as_bytearray(self) -> bytearray:
         """Read a string in any encoding into a new bytearray of exactly its size."""
         at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()

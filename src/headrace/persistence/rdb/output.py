@@ -76,7 +76,9 @@ class RdbPiece:
     end: cython.Py_ssize_t
     whole: cython.bint  # all the bytes are one string to compress; there are no marks
     trailer: cython.int  # what the file ends with after this piece
-    shared: list[Any]  # the objects that have the bytes of the shared strings, in the order of their marks
+    shared_owners: list[
+        Any
+    ]  # the objects that have the bytes of the shared strings, in the order of their marks
     shared_bytes: cython.Py_ssize_t  # of these strings
     _spare: list[bytearray] | None  # gets the buffer when it is not needed any more
 
@@ -105,7 +107,7 @@ class RdbPiece:
         self.end = len(owner)
         self.whole = whole
         self.trailer = trailer
-        self.shared = []
+        self.shared_owners = []
         self.shared_bytes = 0
 
     def __len__(self) -> int:
@@ -117,7 +119,7 @@ class RdbPiece:
 
     def recycle(self) -> None:
         """Release the shared strings, and make the buffer available for reuse. The piece is useless then."""
-        self.shared = []
+        self.shared_owners = []
         if self._spare is not None and isinstance(self._owner, bytearray):
             self._spare.append(self._owner)
             self._spare = None
@@ -143,7 +145,7 @@ class RdbOutput:
     used: cython.Py_ssize_t
     flushed: cython.longlong  # bytes passed to the sink
     spare: list[bytearray]  # buffers of pieces that were encoded
-    shared: list[Any]  # the objects of the shared strings of the next piece
+    shared_owners: list[Any]  # the objects of the shared strings of the next piece
     shared_bytes: cython.Py_ssize_t  # of these strings
     _crc: cython.ulonglong  # of the flushed bytes
 
@@ -173,7 +175,7 @@ class RdbOutput:
         self.used = 0
         self.flushed = 0
         self.spare = []
-        self.shared = []
+        self.shared_owners = []
         self.shared_bytes = 0
         self._crc = 0
 
@@ -240,7 +242,7 @@ class RdbOutput:
         if self.used + MARK_BYTES > self.cap:
             self.flush()
         self._put_mark(n | SHARED)
-        self.shared.append(owner)
+        self.shared_owners.append(owner)
         self.shared_bytes += n
         if self.shared_bytes >= SHARED_BYTES_MAX:
             self.flush()
@@ -325,7 +327,7 @@ class RdbOutput:
             self.used = 0
 
     @cython.ccall
-    def pass_apart(self, piece: Any, size: cython.longlong) -> cython.void:
+    def pass_object(self, piece: Any, size: cython.longlong) -> cython.void:
         """Pass an object that is not an RdbPiece, such as a RunPiece, to the sink; only in deferred form.
 
         size: about how many bytes it stands for in the file.
@@ -406,11 +408,11 @@ class RdbOutput:
             buf = bytearray()
             mem.resize(buf, PIECE_BYTES)
         piece: RdbPiece = RdbPiece(self.buf, self.used, self.cap, False, trailer, self.spare)
-        piece.shared = self.shared
+        piece.shared_owners = self.shared_owners
         piece.shared_bytes = self.shared_bytes
         self._pass(piece)
         self.flushed += self.used + self.shared_bytes
-        self.shared = []
+        self.shared_owners = []
         self.shared_bytes = 0
         self.buf = buf
         self.p = buf
@@ -430,7 +432,7 @@ class RdbOutput:
             return False
         if not listpack.is_decimal(source, 0, n):
             return False
-        v: cython.longlong = listpack.decimal(source, 0, n)
+        v: cython.longlong = listpack.parse_decimal(source, 0, n)
         if not -0x80000000 <= v <= 0x7FFFFFFF:
             return False
         if self.used + LENGTH_BYTES_MAX > self.cap:

@@ -27,7 +27,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
 from headrace.persistence.damage import Damaged, ForeignData
 from headrace.persistence.rdb import foreign_types, stream_extras
-from headrace.persistence.rdb.file_checksum import checksum_of
+from headrace.persistence.rdb.file_checksum import start_checksum
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
 from headrace.persistence.rdb.versions import TYPE_COLD
@@ -66,7 +66,7 @@ class LoadedSnapshot:
     strings: int = 0
     entries: int = 0
     libraries: int = 0  # of functions
-    functions: int = 0  # libraries skipped: of other languages than Lua
+    skipped_libraries: int = 0  # libraries skipped: of other languages than Lua
     skipped: dict[str, int] = field(default_factory=dict)  # keys skipped, by the name of their type
     module_data: int = 0  # modules' data skipped, of keys and of none
     end: int = 0  # the offset after the checksum
@@ -123,7 +123,7 @@ class _RdbFile:
     def __init__(
         self, source: ByteReader, keyspace: Keyspace, progress: Callable[[int], None] | None
     ) -> None:
-        self.file_checksum = checksum_of(source)
+        self.file_checksum = start_checksum(source)
         self.inp = RdbInput(source.read, checksum=self.file_checksum is None, progress=progress)
         self.keyspace = keyspace
         self.loaded = LoadedSnapshot()
@@ -161,7 +161,7 @@ class _RdbFile:
         inp = self.inp
         at = inp.offset()
         file_checksum = self.file_checksum
-        computed = inp.checksum() if file_checksum is None else file_checksum.up_to(at)
+        computed = inp.checksum() if file_checksum is None else file_checksum.crc_up_to(at)
         written = int.from_bytes(inp.raw(8), "little")
         if written not in (0, computed):
             raise Damaged(at, f"the checksum says {written:016x}, the bytes before it give {computed:016x}")
@@ -205,7 +205,7 @@ class _RdbFile:
         try:
             name, _ = parse_library(text)
         except CommandError:
-            self.loaded.functions += 1
+            self.loaded.skipped_libraries += 1
             return
         self.keyspace.libraries[name] = text
         self.loaded.libraries += 1

@@ -38,7 +38,7 @@ class RunPiece:
         self.compress = compress
 
     def __len__(self) -> int:
-        return self.run.weight
+        return self.run.memory_bytes
 
     def queue_cost(self) -> int:
         """Return what it counts in a queue, in bytes."""

@@ -91,7 +91,7 @@ def extras_steps(
     out = RdbOutput(None, False)
     groups = image.groups
     if version.stream_type < TYPE_UNOWNED:
-        _put_groups(out, UNOWNED, [group for group in groups if group.pending.unowned], _put_unowned)
+        _put_groups(out, UNOWNED, [group for group in groups if group.pending.unowned_count], _put_unowned)
     if version.stream_type < TYPE_ACTIVE_TIMES and not for_dump:
         _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active)
     if not for_dump:
@@ -174,11 +174,11 @@ def _put_rules(out: RdbOutput, image: StreamImage) -> None:
     if image.rules is None and not ruled:
         return
     out.byte(RULES)
-    _put_words(out, [] if image.rules is None else image.rules.words())
+    _put_words(out, [] if image.rules is None else image.rules.to_arguments())
     out.length(len(ruled))
     for group in ruled:
         out.string(group.name)
-        _put_words(out, group.rules.words() if group.rules is not None else [])
+        _put_words(out, group.rules.to_arguments() if group.rules is not None else [])
 
 
 def _put_losses(out: RdbOutput, image: StreamImage) -> None:
@@ -271,7 +271,7 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
             elif kind == LOSSES:
                 _take_groups(inp, stream, _take_losses)
                 for group in stream.groups():
-                    group.logged_unread = stream.lost_unread(group)
+                    group.logged_unread = stream.lost_unread_count(group)
             else:
                 raise ValueError(f"the part {kind:#x} is not known here")
     except Damaged as damaged:
@@ -320,17 +320,17 @@ def _take_order(inp: RdbInput, group: Group) -> None:
 def _take_rules(inp: RdbInput, stream: Stream) -> None:
     words = _take_words(inp, StreamRules)
     if words:
-        stream.rules = NO_STREAM_RULES.changed(words)
+        stream.rules = NO_STREAM_RULES.with_changes(words)
     stream.has_rules = True
     _take_groups(inp, stream, _take_group_rules)
 
 
 def _take_group_rules(inp: RdbInput, group: Group) -> None:
-    group.set_rules(NO_GROUP_RULES.changed(_take_words(inp, GroupRules)))
+    group.set_rules(NO_GROUP_RULES.with_changes(_take_words(inp, GroupRules)))
 
 
 def _take_losses(inp: RdbInput, group: Group) -> None:
-    group.passed = inp.length() - 1
+    group.passed_count = inp.length() - 1
     group.lost_unread = inp.length()
     group.lost_pending = group.logged_pending = inp.length()
 

@@ -82,7 +82,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
             raise Damaged(at, f"a stream with cold runs cannot have the type {kind}")
         alive = _read_items(inp, stream, keyspace)
     else:
-        alive = _read_nodes(inp, stream, keyspace.cold)
+        alive = _read_nodes(inp, stream, keyspace.cold_storage)
     _read_counters(inp, kind, stream, alive)
     groups: cython.ulonglong = inp.length()
     while groups > 0:
@@ -121,7 +121,7 @@ def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cyth
 def _read_items(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulonglong:
     """Read nodes and cold runs; return the number of their live entries. More may become cold."""
     alive: cython.ulonglong = 0
-    cold: ColdStorage | None = keyspace.cold
+    cold: ColdStorage | None = keyspace.cold_storage
     at: cython.longlong
     what: cython.uint
     left: cython.ulonglong = inp.length()
@@ -145,7 +145,7 @@ def _read_node(inp: RdbInput, stream: Stream) -> cython.ulonglong:
     """Read a node; return the number of its live entries."""
     at: cython.longlong = inp.offset()
     key: bytes = inp.string()
-    data: bytearray = inp.block()
+    data: bytearray = inp.string_as_bytearray()
     try:
         stream.load_node(key, data)
     except EntryBeforeNode:
@@ -254,10 +254,12 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
     _assign_owners(group.pending, owners, times)
     if kind >= WITH_UNOWNED:
         _read_unowned(inp, group.pending)
-    elif group.pending.unowned > 0:
-        raise Damaged(at, f"{group.pending.unowned} pending entries of the group {name!r} have no owner")
-    group.passed = stream.derived_passed(group)
-    group.logged_unread = stream.lost_unread(group)
+    elif group.pending.unowned_count > 0:
+        raise Damaged(
+            at, f"{group.pending.unowned_count} pending entries of the group {name!r} have no owner"
+        )
+    group.passed_count = stream.derived_passed(group)
+    group.logged_unread = stream.lost_unread_count(group)
 
 
 @cython.cfunc
@@ -337,9 +339,9 @@ def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
         seen.add(slot)
         pending.assign(slot, None, 0, pending.delivery_count_of(slot))
         left -= 1
-    if len(seen) != pending.unowned:
+    if len(seen) != pending.unowned_count:
         raise Damaged(
-            at, f"{pending.unowned} pending entries have no owner, {len(seen)} are listed as unowned"
+            at, f"{pending.unowned_count} pending entries have no owner, {len(seen)} are listed as unowned"
         )
 
 

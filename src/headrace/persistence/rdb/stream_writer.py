@@ -141,7 +141,7 @@ def _node_steps(
         if run is not None and refers:
             cold_stream.write_run(out, image, references)
         elif run is not None:
-            out.pass_apart(RunPiece(run, out.marks_strings), run.weight)
+            out.pass_object(RunPiece(run, out.marks_strings), run.memory_bytes)
         else:
             if refers:
                 out.byte(cold_stream.INLINE)
@@ -182,7 +182,7 @@ def _group_steps(
     """Write one group with its pending entries and consumers."""
     pending: PendingEntries = group.pending
     consumer: Consumer
-    stands_in: cython.bint = stream_type < WITH_UNOWNED and pending.unowned > 0
+    stands_in: cython.bint = stream_type < WITH_UNOWNED and pending.unowned_count > 0
     out.string(group.name)
     out.id(group.last_ms, group.last_seq)
     out.length(mem.as_unsigned(group.entries_read))
@@ -206,7 +206,7 @@ def _group_steps(
 def _pending_steps(out: RdbOutput, pending: PendingEntries, step_bytes: cython.longlong) -> Iterator[None]:
     """Write the pending entries of a group."""
     due: cython.longlong = out.offset() + step_bytes
-    slot: cython.Py_ssize_t = pending.from_id(0, 0)
+    slot: cython.Py_ssize_t = pending.first_from(0, 0)
     out.length(pending.count)
     while slot >= 0:
         _write_id(out, pending, slot)
@@ -238,8 +238,8 @@ def write_unowned(out: RdbOutput, pending: PendingEntries) -> cython.void:
     """Write the number of unowned entries and their IDs, in order of release."""
     _: cython.Py_ssize_t
     slot: cython.Py_ssize_t = pending.oldest()
-    out.length(pending.unowned)
-    for _ in range(pending.unowned):
+    out.length(pending.unowned_count)
+    for _ in range(pending.unowned_count):
         _write_id(out, pending, slot)
         slot = pending.newer(slot)
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import cython
 
-from headrace.keyspace.image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.keyspace import Keyspace
+from headrace.keyspace.keyspace_image import DatabaseImage, KeyspaceImage
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.stream_extras import extras_steps, finish, may_have_extras
@@ -133,7 +133,7 @@ def _database_steps(
         out.length(database.expiring_count)
     while (key := database.next_key()) is not None:
         dies_at = database.expiry_of(key)
-        value = database.take(key)
+        value = database.take_value(key)
         if dies_at == IMMORTAL or dies_at > image.now_ms:
             if isinstance(value, StreamImage):
                 stream = value

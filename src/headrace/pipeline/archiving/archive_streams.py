@@ -43,7 +43,7 @@ from headrace.archive.table import ArchiveTable, WrittenFile
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archiving.column_inference import ARCHIVE_COLUMNS
+from headrace.pipeline.archiving.column_inference import RESERVED_COLUMN_NAMES
 from headrace.pipeline.archiving.tasks import FileMerger, RangeWriter
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.spark_session.query_progress import BatchProgress
@@ -65,7 +65,7 @@ TASKS_MAX = 256  # of a batch; with more ranges, as of very many streams, a task
 UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
 # The metadata columns of the Spark source, and their names in the archive.
-ARCHIVE_NAMES = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
+ARCHIVE_NAME_OF_COLUMN = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
 SOURCE_COLUMNS = (
     "_id STRING, _timestamp TIMESTAMP NOT NULL, _sequence LONG NOT NULL, _fields MAP<STRING, STRING>, "
     f"{EXACT_COLUMN} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
@@ -132,12 +132,12 @@ def archive_streams(
     options = parse_options(source_options(url, names, entries_per_task, fail_on_loss), "stream")
     columns = entry_schema(fields)
     layout = ColumnLayout.of_arrow(columns, options.timestamp_format)
-    writer = RangeWriter(location, layout, archived_names(columns), options, zone)
+    writer = RangeWriter(location, layout, archive_column_names(columns), options, zone)
     reader = HeadraceStreamReader(options, spark_columns(columns))
-    watermark = WatermarkPublisher(url, table.archive.table, str(location))
+    watermark = WatermarkPublisher(url, table.archive.table_id, str(location))
     written = exact = 0
     try:
-        refuse_copy(watermark, table, names)
+        raise_if_copy(watermark, table, names)
         publish_committed(watermark, table, names)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
@@ -183,10 +183,10 @@ def publish_if_current(
     location = archive_location(directory)
     table = create_or_open(location, fields, zone)
     options = parse_options(source_options(url, streams, ENTRIES_PER_BATCH, fail_on_loss=True), "stream")
-    watermark = WatermarkPublisher(url, table.archive.table, str(location))
+    watermark = WatermarkPublisher(url, table.archive.table_id, str(location))
     reader = HeadraceStreamReader(options, spark_columns(entry_schema(fields)))
     try:
-        refuse_copy(watermark, table, streams)
+        raise_if_copy(watermark, table, streams)
         start, end = archived_and_last_positions(reader, table, streams)
         if start != end:
             return False
@@ -197,10 +197,10 @@ def publish_if_current(
     return True
 
 
-def refuse_copy(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
+def raise_if_copy(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
     """Raise UsageError if the archive is a copy of the one whose watermarks the server has."""
     changed = {*names, *(table.recorded_streams() if table.archive.was_set_back else ())}
-    check_not_copy(table.location, table.archive.table, watermark.watermarks(sorted(changed)))
+    check_not_copy(table.location, table.archive.table_id, watermark.watermarks(sorted(changed)))
 
 
 def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
@@ -213,8 +213,8 @@ def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names:
     table.sync_log()
     through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
     if table.archive.was_set_back:
-        watermark.limit(dict.fromkeys(table.recorded_streams(), Position()) | through)
-    watermark.limit({name: through.get(name, Position()) for name in names}, is_job=True)
+        watermark.lower(dict.fromkeys(table.recorded_streams(), Position()) | through)
+    watermark.lower({name: through.get(name, Position()) for name in names}, is_job=True)
     watermark.publish(table.positions)
 
 
@@ -238,12 +238,14 @@ def entry_schema(fields: pa.Schema | None) -> pa.Schema:
     """Return the columns to read for an archive: ID and time, those of the fields, and `_exact`."""
     entry = parse_schema(SOURCE_COLUMNS)
     typed = [entry.field("_fields")] if fields is None else fields
-    return pa.schema([*map(entry.field, ARCHIVE_NAMES), *typed, entry.field(EXACT_COLUMN)])
+    return pa.schema([*map(entry.field, ARCHIVE_NAME_OF_COLUMN), *typed, entry.field(EXACT_COLUMN)])
 
 
-def archived_names(columns: pa.Schema) -> tuple[str, ...]:
+def archive_column_names(columns: pa.Schema) -> tuple[str, ...]:
     """Return the names that columns of the Spark source have in the archive."""
-    return tuple(ARCHIVE_NAMES.get(name, "fields" if name == "_fields" else name) for name in columns.names)
+    return tuple(
+        ARCHIVE_NAME_OF_COLUMN.get(name, "fields" if name == "_fields" else name) for name in columns.names
+    )
 
 
 def plan_batches(
@@ -363,7 +365,7 @@ def check_field_names(fields: pa.Schema | None) -> None:
     """Raise UsageError if a typed field has the name of one of the archive's own columns."""
     for field in [] if fields is None else fields:
         is_map = field.name == "fields" and pa.types.is_map(field.type)
-        if is_map or field.name.lower() in ARCHIVE_COLUMNS:
+        if is_map or field.name.lower() in RESERVED_COLUMN_NAMES:
             raise UsageError(
                 f"field {field.name!r} cannot be a column: the archive has its own column of that name; "
                 "leave out --fields to archive all fields as one map"

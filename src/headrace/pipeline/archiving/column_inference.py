@@ -17,7 +17,7 @@ from headrace.client.servers import Servers
 from headrace.columns.declarations import quote_identifier
 from headrace.columns.layout import RESERVED_NAMES
 from headrace.columns.specs import column_comment
-from headrace.columns.time_formats import infer_style, is_iso
+from headrace.columns.time_formats import infer_style, is_lossless_iso
 from headrace.columns.value_types import field_types
 from headrace.errors import UsageError
 from headrace.queries.field_sample import sample_both_ends
@@ -26,7 +26,7 @@ SAMPLE_ENTRIES = 1000  # of each stream
 TIMESTAMP = pa.timestamp("us", "UTC")
 
 # Columns of the archive, and reserved names, in lower case: Spark ignores case.
-ARCHIVE_COLUMNS = {*OWN_COLUMNS, *RESERVED_NAMES}
+RESERVED_COLUMN_NAMES = {*OWN_COLUMNS, *RESERVED_NAMES}
 
 
 def sample_entries(
@@ -82,7 +82,7 @@ def unusable_names(names: Iterable[bytes]) -> dict[bytes, str]:
         name = raw.decode(errors="replace")
         if "\ufffd" in name or not name.isprintable() or not name:
             unusable[raw] = "is not printable text"
-        elif name.lower() in ARCHIVE_COLUMNS:
+        elif name.lower() in RESERVED_COLUMN_NAMES:
             unusable[raw] = "is the name of a column of the archive"
         elif (other := folded.setdefault(name.lower(), name)) != name:
             unusable[raw] = f"differs only in case from {other!r}"
@@ -111,7 +111,7 @@ def with_time_formats(columns: pa.Schema, entries: Collection[Mapping[bytes, byt
     found = []
     for field in columns:
         name = field.name.encode()
-        times = [entry[name] for entry in entries if name in entry and is_iso(entry[name])]
+        times = [entry[name] for entry in entries if name in entry and is_lossless_iso(entry[name])]
         if times and field.type == TIMESTAMP and not column_comment(field):
             [(time_format, _)] = Counter(map(infer_style, times)).most_common(1)
             field = field.with_metadata({"comment": time_format})

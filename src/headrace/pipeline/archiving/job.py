@@ -14,11 +14,11 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headrace.archive.creation import create_or_open, known_fields
+from headrace.archive.creation import create_or_open, with_archived_types
 from headrace.archive.files import read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.merging import merge_small_files
-from headrace.columns.declarations import declarations, parse_columns, parse_schema, with_declared
+from headrace.columns.declarations import format_columns, parse_columns, parse_schema, with_declared
 from headrace.columns.value_types import field_types
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving.archive_streams import (
@@ -37,12 +37,12 @@ from headrace.pipeline.archiving.column_inference import (
     unusable_names,
     with_time_formats,
 )
-from headrace.pipeline.shared.arguments import at_least, duration_ms, positive
+from headrace.pipeline.shared.arguments import check_at_least, check_positive, duration_ms
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.shared.stream_selection import select_streams
 from headrace.pipeline.spark_session.job_spark import job_spark
 from headrace.pipeline.spark_session.query_progress import BatchProgress
-from headrace.spark.decode.misfits import READ_WITHOUT, MisfitCounts
+from headrace.spark.decode.misfits import SPARK_ID_PART_ADVICE, MisfitCounts
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.source.data_loss import DataLoss
 
@@ -100,8 +100,8 @@ class ArchiveArguments:
         if self.sample is not None and not infers:
             raise UsageError("--sample is for --fields infer")
         if self.sample is not None:
-            at_least("--sample", self.sample, 2)
-        at_least("--batch", self.batch, 1)
+            check_at_least("--sample", self.sample, 2)
+        check_at_least("--batch", self.batch, 1)
         if self.time_zone not in zoneinfo.available_timezones():
             raise UsageError(
                 f"unknown time zone {self.time_zone!r}; expected a name such as UTC or Europe/Berlin"
@@ -204,15 +204,15 @@ def archive(
     )  # fmt: skip
     if stop is not None and every is None:
         raise UsageError("stop is for a job that continues: give every, too")
-    job = ArchiveJob(arguments, SilentObserver(spark, on_progress))
+    job = ArchiveJob(arguments, CallbackObserver(spark, on_progress))
     if every is None:
         job.run_once()
     else:
-        job.follow(positive("--every", every), stop)
+        job.follow(check_positive("--every", every), stop)
     return job.result()
 
 
-class SilentObserver(ArchiveObserver):
+class CallbackObserver(ArchiveObserver):
     """Passes only the progress on, and uses the caller's session."""
 
     def __init__(self, given: SparkSession | None, on_progress: Callable[[BatchProgress], None]) -> None:
@@ -249,9 +249,9 @@ class ArchiveJob:
 
     def run_once(self) -> None:
         """Archive the entries that exist now."""
-        streams = self._start()
+        streams = self._prepare()
         if self._is_current(streams):  # an error comes before Spark starts, too
-            self._keep_in_order({file.path for file in read_archive(self.arguments.location).files})
+            self._maintain_table({file.path for file in read_archive(self.arguments.location).files})
             return
         with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
@@ -261,7 +261,7 @@ class ArchiveJob:
 
         A signal raises KeyboardInterrupt.
         """
-        streams = self._start()
+        streams = self._prepare()
         self._is_current(streams)  # an error comes before Spark starts, too
         with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
@@ -273,7 +273,7 @@ class ArchiveJob:
     def result(self) -> ArchiveResult:
         """Return what was done, and the size of the archive."""
         counts = count_archive(self.arguments.location)
-        columns = None if self._fields is None else declarations(self._fields)
+        columns = None if self._fields is None else format_columns(self._fields)
         return ArchiveResult(
             self.written,
             self.kept_exact,
@@ -284,7 +284,7 @@ class ArchiveJob:
             counts.days,
         )  # fmt: skip
 
-    def _start(self) -> list[str]:
+    def _prepare(self) -> list[str]:
         """Check the arguments, choose the columns, and return the streams."""
         self.arguments.check()
         streams = self._select()
@@ -305,8 +305,8 @@ class ArchiveJob:
         if declared.infers_others:
             found = sample_entries(arguments.url, streams, sampled)
             inferred = parse_schema(infer_columns(found))
-            fields = with_declared(known_fields(arguments.location, inferred), fields)
-            self.observer.on_columns(declarations(fields), unusable_names(field_types(found)))
+            fields = with_declared(with_archived_types(arguments.location, inferred), fields)
+            self.observer.on_columns(format_columns(fields), unusable_names(field_types(found)))
         check_field_names(fields)
         if lacks_time_format(fields):
             fields = with_time_formats(fields, sample_entries(arguments.url, streams, sampled))
@@ -316,7 +316,7 @@ class ArchiveJob:
         """Return whether the archive has all entries, so that Spark is not needed; create it if it is new."""
         arguments = self.arguments
         try:
-            with allow_loss_named():
+            with job_options_in_errors():
                 return publish_if_current(
                     arguments.url, streams, arguments.location, fields=self._fields, zone=arguments.time_zone
                 )
@@ -329,7 +329,7 @@ class ArchiveJob:
         """Archive the entries that exist now, then merge the small files that earlier runs wrote."""
         arguments = self.arguments
         earlier = {file.path for file in read_archive(arguments.location).files}
-        with self.observer.archiving(streams), allow_loss_named():
+        with self.observer.archiving(streams), job_options_in_errors():
             archive_streams(
                 spark,
                 arguments.url,
@@ -342,7 +342,7 @@ class ArchiveJob:
                 on_batch=self._count_batch,
                 on_exact=self._count_exact,
             )
-        self._keep_in_order(earlier)
+        self._maintain_table(earlier)
 
     def _count_batch(self, batch: BatchProgress) -> None:
         self.written += batch.rows
@@ -351,7 +351,7 @@ class ArchiveJob:
     def _count_exact(self, entries: int) -> None:
         self.kept_exact += entries
 
-    def _keep_in_order(self, earlier: set[str]) -> None:
+    def _maintain_table(self, earlier: set[str]) -> None:
         """Merge small files of earlier runs, delete old days, and delete the files of killed jobs."""
         arguments = self.arguments
         table = create_or_open(arguments.location, self._fields, arguments.time_zone)
@@ -361,20 +361,20 @@ class ArchiveJob:
                 merge_small_files(table, earlier)
         if arguments.keep_ms is not None:
             first = first_day_kept(now, arguments.keep_ms, arguments.time_zone)
-            if deleted := table.delete_days_before(first).deleted:
+            if deleted := table.delete_days_before(first).deleted_entries:
                 self.deleted += deleted
                 self.observer.on_deleted(deleted, first)
         table.vacuum(now)
 
 
 @contextmanager
-def allow_loss_named() -> Iterator[None]:
+def job_options_in_errors() -> Iterator[None]:
     """Replace options of the data source in the texts of errors by those of the job."""
     try:
         yield
     except HeadraceError as error:
         text = str(error).replace("Set failOnDataLoss to false", "Use --allow-loss")
-        error.args = (text.replace(READ_WITHOUT, "It cannot be archived: leave the stream out."),)
+        error.args = (text.replace(SPARK_ID_PART_ADVICE, "It cannot be archived: leave the stream out."),)
         raise
 
 

@@ -62,7 +62,7 @@ class RecordBlock:
         newline: The character that ends lines.
     """
 
-    number: int
+    first_line_number: int
     records: list[bytes]
     unclosed: frozenset[int] = frozenset()
     newline: bytes = b"\n"
@@ -83,10 +83,10 @@ class RecordSplitter:
         self._newline = newline
         d = re.escape(delimiter)
         value = rb'(?:"(?:[^"]++|"")*+"[^%b]*+|[^"%b][^%b]*+|)' % (d, d, d)
-        self._whole = re.compile(rb"%b(?:%b%b)*+" % (value, d, value), re.DOTALL)
-        self._opening = re.compile(rb'(?:\A|%b)"' % d)
-        self._closing = re.compile(rb'(?:[^"]++|"")*+"')
-        self._number = number
+        self._whole_record_pattern = re.compile(rb"%b(?:%b%b)*+" % (value, d, value), re.DOTALL)
+        self._opening_quote_pattern = re.compile(rb'(?:\A|%b)"' % d)
+        self._closing_quote_pattern = re.compile(rb'(?:[^"]++|"")*+"')
+        self._next_line_number = number
 
     def first_record(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
         """Return the first record that is not blank, and the rest of its block.
@@ -104,7 +104,9 @@ class RecordSplitter:
 
     @staticmethod
     def _part(block: RecordBlock, start: int, stop: int) -> RecordBlock:
-        number = block.number + sum(record.count(block.newline) for record in block.records[:start])
+        number = block.first_line_number + sum(
+            record.count(block.newline) for record in block.records[:start]
+        )
         unclosed = frozenset(at - start for at in block.unclosed if start <= at < stop)
         return RecordBlock(number, block.records[start:stop], unclosed, block.newline)
 
@@ -113,9 +115,9 @@ class RecordSplitter:
         lines = self._file.readlines(size)
         if not lines:
             return None
-        number = self._number
+        number = self._next_line_number
         records, unclosed = self._records(lines)
-        self._number += sum(record.count(self._newline) for record in records)
+        self._next_line_number += sum(record.count(self._newline) for record in records)
         return RecordBlock(number, records, unclosed, self._newline)
 
     def _records(self, lines: list[bytes]) -> tuple[list[bytes], frozenset[int]]:
@@ -125,11 +127,11 @@ class RecordSplitter:
         unclosed = set()
         at = 0
         while at < len(lines):
-            if QUOTE not in lines[at] or self._whole.fullmatch(lines[at]):
+            if QUOTE not in lines[at] or self._whole_record_pattern.fullmatch(lines[at]):
                 records.append(lines[at])
                 at += 1
                 continue
-            stop = self._end(lines, at)
+            stop = self._record_end(lines, at)
             if stop is None:
                 unclosed.add(len(records))
                 stop = at + 1
@@ -137,12 +139,12 @@ class RecordSplitter:
             at = stop
         return records, frozenset(unclosed)
 
-    def _end(self, lines: list[bytes], at: int) -> int | None:
+    def _record_end(self, lines: list[bytes], at: int) -> int | None:
         """Return the index after the record that begins at lines[at]; None if its quote is not closed.
 
         Lines that are read to find the end are added to `lines`.
         """
-        inside, size = self._inside(lines[at], False), len(lines[at])
+        inside, size = self._ends_inside_quotes(lines[at], False), len(lines[at])
         while inside:
             at += 1
             if at == len(lines):
@@ -153,14 +155,18 @@ class RecordSplitter:
             size += len(lines[at])
             if size > RECORD_BYTES_MAX:
                 return None
-            inside = self._inside(lines[at], True)
+            inside = self._ends_inside_quotes(lines[at], True)
         return at + 1
 
-    def _inside(self, line: bytes, inside: bool) -> bool:
+    def _ends_inside_quotes(self, line: bytes, inside: bool) -> bool:
         """Return whether a line ends within a quoted value; inside: whether it begins within one."""
         at = 0
         while True:
-            match = self._closing.match(line, at) if inside else self._opening.search(line, at)
+            match = (
+                self._closing_quote_pattern.match(line, at)
+                if inside
+                else self._opening_quote_pattern.search(line, at)
+            )
             if match is None:
                 return inside
             at, inside = match.end(), not inside
@@ -171,8 +177,8 @@ class CsvParser:
 
     def __init__(self, names: Sequence[str], delimiter: str, null_values: Sequence[str]) -> None:
         self._names = list(names)
-        self._parse = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        self._convert = pyarrow.csv.ConvertOptions(
+        self._parse_options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        self._convert_options = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             null_values=list(null_values),
             strings_can_be_null=True,
@@ -191,7 +197,7 @@ class CsvParser:
 
     @staticmethod
     def _numbers(block: RecordBlock) -> list[int]:
-        numbers, number = [], block.number
+        numbers, number = [], block.first_line_number
         for record in block.records:
             numbers.append(number)
             number += record.count(block.newline)
@@ -225,7 +231,10 @@ class CsvParser:
             return []
         read = pyarrow.csv.ReadOptions(column_names=self._names, block_size=len(data) + 1, use_threads=False)
         table = pyarrow.csv.read_csv(
-            pa.BufferReader(data), read_options=read, parse_options=self._parse, convert_options=self._convert
+            pa.BufferReader(data),
+            read_options=read,
+            parse_options=self._parse_options,
+            convert_options=self._convert_options,
         )
         return [batch for batch in table.to_batches() if batch.num_rows]
 

@@ -93,9 +93,9 @@ class FileReader(AbstractContextManager["FileReader"]):
         self.size = 0
         self.header = b""
         self.found_delimiter = ""
-        self._read = 0
-        self._open: list[IO[bytes]] = []
-        self._measure: IO[bytes] | None = None
+        self._rows_read = 0
+        self._open_files: list[IO[bytes]] = []
+        self._position_file: IO[bytes] | None = None
         self._stdin: io.BufferedReader | None = None
         self._encoding = normalize_encoding(encoding)
         self.format, self.compression = self._detect_stdin() if path == STDIN else detect_format(path)
@@ -109,15 +109,15 @@ class FileReader(AbstractContextManager["FileReader"]):
         self.delimiter = self._given_delimiter or ("\t" if ".tsv" in path.suffixes else ",")
 
     def __exit__(self, *failure: object) -> None:
-        while self._open:
-            self._open.pop().close()
+        while self._open_files:
+            self._open_files.pop().close()
 
     @property
     def position(self) -> int:
         """How much of `size` has been read: bytes, or rows of a Parquet file."""
-        if self._measure is None:
-            return self._read
-        return self.size if self._measure.closed else self._measure.tell()
+        if self._position_file is None:
+            return self._rows_read
+        return self.size if self._position_file.closed else self._position_file.tell()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the file's order.
@@ -160,13 +160,13 @@ class FileReader(AbstractContextManager["FileReader"]):
         is_json = text.startswith((b"{", b"[{", b"[]"))
         return "json" if is_json else "csv", compression
 
-    def _bytes(self) -> io.BufferedReader:
+    def _open_bytes(self) -> io.BufferedReader:
         if self._stdin is not None:
             return self._stdin
         file = cast(io.BufferedReader, self.path.open("rb", BUFFER_BYTES))
-        self._open.append(file)
+        self._open_files.append(file)
         self.size = self.path.stat().st_size
-        self._measure = file
+        self._position_file = file
         if self.compression == ".gz":
             file = buffered_reader(gzip.GzipFile(fileobj=file))
         elif self.compression == ".zip":
@@ -176,13 +176,13 @@ class FileReader(AbstractContextManager["FileReader"]):
                 raise UsageError(f"{self.path}: holds {len(members)} files, expected one")
             member = archive.open(members[0])
             self.size = members[0].file_size
-            self._measure = member
+            self._position_file = member
             file = buffered_reader(member)
-        self._open.append(file)
+        self._open_files.append(file)
         return file
 
     def _csv(self) -> Rows:
-        file, newline = text_lines(self._bytes(), self._encoding)
+        file, newline = text_lines(self._open_bytes(), self._encoding)
         number = 1
         first = header_lines(file)
         found = self.delimiter
@@ -197,12 +197,14 @@ class FileReader(AbstractContextManager["FileReader"]):
         splitter = RecordSplitter(lines, self.delimiter.encode(), newline, number)
         header, block = splitter.first_record(BLOCK_BYTES)
         if header.unclosed:
-            raise UsageError(f"{self.name}: line {header.number}: a quoted column name is not closed")
+            raise UsageError(
+                f"{self.name}: line {header.first_line_number}: a quoted column name is not closed"
+            )
         self.header = header.records[0] if header.records else b""
         try:
             names = header_names(self.header, self.delimiter)
         except UsageError as error:
-            raise UsageError(f"{self.name}: line {header.number}: {error}") from error
+            raise UsageError(f"{self.name}: line {header.first_line_number}: {error}") from error
         check_column_names(self.name, names, self.delimiter)
         parser = CsvParser(names, self.delimiter, self.null_values)
         while block is not None:
@@ -210,7 +212,7 @@ class FileReader(AbstractContextManager["FileReader"]):
             block = splitter.block(BLOCK_BYTES)
 
     def _json(self) -> Rows:
-        file, _ = text_lines(self._bytes(), self._encoding)
+        file, _ = text_lines(self._open_bytes(), self._encoding)
         try:
             yield from line_rows(file, BLOCK_BYTES)
         except UsageError as error:
@@ -222,7 +224,7 @@ class FileReader(AbstractContextManager["FileReader"]):
             check_column_names(self.name, file.names)
             try:
                 for batch in file.batches():
-                    self._read += batch.num_rows
+                    self._rows_read += batch.num_rows
                     yield batch
             except UsageError as error:
                 raise UsageError(f"{self.name}: {error}") from error

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import cython
 
-INTEGER_MAX = cython.declare(cython.Py_ssize_t, 18)  # characters of an integer
-REAL_MAX = cython.declare(cython.Py_ssize_t, 15)  # a decimal of so many characters is exact as a double
+INTEGER_CHARACTERS_MAX = cython.declare(cython.Py_ssize_t, 18)  # characters of an integer
+REAL_CHARACTERS_MAX = cython.declare(
+    cython.Py_ssize_t, 15
+)  # a decimal of so many characters is exact as a double
 QUOTE = cython.declare(cython.uchar, 34)
 COMMA = cython.declare(cython.uchar, 44)
 MINUS = cython.declare(cython.uchar, 45)
@@ -22,8 +24,8 @@ COLON = cython.declare(cython.uchar, 58)
 BACKSLASH = cython.declare(cython.uchar, 92)
 OPEN = cython.declare(cython.uchar, 123)
 CLOSE = cython.declare(cython.uchar, 125)
-WORDS = cython.declare(tuple, (b"true", b"false", b"null"))
-WORD_TEXTS = cython.declare(tuple, ("true", "false", None))
+LITERALS = cython.declare(tuple, (b"true", b"false", b"null"))
+LITERAL_TEXTS = cython.declare(tuple, ("true", "false", None))
 
 
 @cython.final
@@ -139,10 +141,10 @@ class JsonScanner:
             found[name] = self.line[start : self.at].decode("ascii")
             return True
         for which in range(3):
-            word: bytes = WORDS[which]
+            word: bytes = LITERALS[which]
             if self.line.startswith(word, start):
                 self.at = start + len(word)
-                found[name] = WORD_TEXTS[which]
+                found[name] = LITERAL_TEXTS[which]
                 return True
         return False
 
@@ -161,12 +163,16 @@ class JsonScanner:
             return False
         is_zero: cython.bint = self.p[digits] == ZERO
         if self.at >= self.size or self.p[self.at] != DOT:
-            return self.at - start <= INTEGER_MAX and not (negative and is_zero) and self._ends_number()
+            return (
+                self.at - start <= INTEGER_CHARACTERS_MAX
+                and not (negative and is_zero)
+                and self._ends_number()
+            )
         self.at += 1
         fraction: cython.Py_ssize_t = self.at
         self._skip_digits()
         count = self.at - fraction
-        if count == 0 or self.at - start > REAL_MAX or not self._ends_number():
+        if count == 0 or self.at - start > REAL_CHARACTERS_MAX or not self._ends_number():
             return False
         if count > 1 and self.p[self.at - 1] == ZERO:
             return False

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.columns.value_texts import encodable
+from headrace.columns.value_texts import to_encodable
 from headrace.errors import UsageError
 
 INTERVAL = struct.Struct("<III")  # months, days, milliseconds
@@ -137,7 +137,7 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> pa.Array:
     has_rest = pc.not_equal(rest, 0)
     if not pc.any(has_rest).as_py():
         return micros
-    texts = encodable(micros, "iso8601")
+    texts = to_encodable(micros, "iso8601")
     digits = pc.utf8_lpad(rest.cast(pa.string()), 3, "0")
     return pc.if_else(has_rest, pc.binary_join_element_wise(texts, digits, ""), texts)
 

@@ -12,7 +12,7 @@ from headrace.archive.local_paths import local_path
 from headrace.errors import UsageError
 from headrace.pipeline.file_formats.file_readers import STDIN
 from headrace.pipeline.loading.loader import ROWS_PER_BATCH
-from headrace.pipeline.shared.arguments import at_least, positive
+from headrace.pipeline.shared.arguments import check_at_least, check_positive
 from headrace.spark.options import DEFAULT_URL
 
 BATCH_ROWS_MAX = 100_000
@@ -53,11 +53,11 @@ class LoadArguments:
         if self.job == "":
             raise UsageError("--job: the name is empty")
         if self.maxlen is not None:
-            at_least("--maxlen", self.maxlen, 1)
+            check_at_least("--maxlen", self.maxlen, 1)
         if not 1 <= self.batch <= BATCH_ROWS_MAX:
             raise UsageError(f"--batch: {self.batch} is not in the range 1 to {BATCH_ROWS_MAX:,}")
         if self.rate is not None:
-            positive("--rate", self.rate)
+            check_positive("--rate", self.rate)
         file_options = {
             "--sort": self.sort, "--append": self.append, "--resume": self.resume, "--null": self.null,
             "--delimiter": self.delimiter is not None, "--encoding": self.encoding != "utf-8",

@@ -21,7 +21,12 @@ from headrace.pipeline.loading.arguments import LoadArguments
 from headrace.pipeline.loading.load_rows import load_rows, sorted_by_time
 from headrace.pipeline.loading.loader import BadRowError, LoadJob, LoadReport
 from headrace.pipeline.loading.rejects import RejectsFile
-from headrace.pipeline.loading.time_columns import MS_MAX, TimeColumn, choose_time_column, latest_time
+from headrace.pipeline.loading.time_columns import (
+    MS_MAX,
+    TimeColumn,
+    choose_time_column,
+    latest_valid_time_ms,
+)
 from headrace.pipeline.shared.pacing import RateLimiter
 from headrace.plurals import plural
 
@@ -118,7 +123,7 @@ class FileLoad:
             if self._rejects_path is not None:
                 self._rejects = stack.enter_context(RejectsFile(self._rejects_path, reader, given.resume))
             progress = FileProgress(reader)
-            rows = self._read_first_rows(reader, progress)
+            rows = self._choose_time_column(reader, progress)
             with self._observer.loading():
                 try:
                     self._add(rows, reader, servers, progress)
@@ -144,7 +149,7 @@ class FileLoad:
             elif rejects is not None:
                 rejects.write_up_to(now.loaded)
             self.result = self._result(now)
-            done = progress.position_after(now.loaded + now.bad)
+            done = progress.position_after(now.loaded + now.rejected)
             self._observer.on_progress(self.result, done, reader.size)
 
         report = load_rows(
@@ -181,7 +186,7 @@ class FileLoad:
             uncertain=report.uncertain,
         )
 
-    def _read_first_rows(
+    def _choose_time_column(
         self, reader: FileReader, progress: FileProgress
     ) -> Iterable[pa.RecordBatch | BadRow]:
         """Read the first rows and choose the column of times. Return all rows, sorted if that is wanted."""
@@ -202,7 +207,7 @@ class FileLoad:
             self._observer.on_note(
                 f"Values are separated by {reader.found_delimiter!r}, as the first line shows (--delimiter)"
             )
-        latest_ms = MS_MAX if given.allow_future else latest_time()
+        latest_ms = MS_MAX if given.allow_future else latest_valid_time_ms()
         if not given.new_ids:
             self._times = choose_time_column(batch, given.time_column, latest_ms, self._observer.on_note)
         self._observer.on_time_column(self._times)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Returns a context with the session that reads a format.
-SparkContextFactory = Callable[[], "AbstractContextManager[SparkSession]"]
+SparkSessionFactory = Callable[[], "AbstractContextManager[SparkSession]"]
 
 
 def load(
@@ -69,7 +69,7 @@ def load(
         (null,) if isinstance(null, str) else tuple(null), delimiter, encoding, skip_bad, rejects, batch,
         rate, format, dict(options or {}), job,
     )  # fmt: skip
-    return run_load(arguments, ProgressObserver(on_progress), lambda: own_session(spark))
+    return run_load(arguments, ProgressObserver(on_progress), lambda: load_job_session(spark))
 
 
 class ProgressObserver(LoadObserver):
@@ -83,14 +83,14 @@ class ProgressObserver(LoadObserver):
         self._on_progress(result)
 
 
-def own_session(given: SparkSession | None) -> AbstractContextManager[SparkSession]:
+def load_job_session(given: SparkSession | None) -> AbstractContextManager[SparkSession]:
     """Return the context of the session for a load: the given one, that of this process, or a local one."""
     from headrace.pipeline.spark_session.job_spark import job_spark
 
     return job_spark("headrace load", given)
 
 
-def run_load(arguments: LoadArguments, observer: LoadObserver, spark: SparkContextFactory) -> LoadResult:
+def run_load(arguments: LoadArguments, observer: LoadObserver, spark: SparkSessionFactory) -> LoadResult:
     """Load what the arguments name.
 
     Args:
@@ -100,12 +100,12 @@ def run_load(arguments: LoadArguments, observer: LoadObserver, spark: SparkConte
     """
     arguments.check()
     if arguments.format is not None:
-        return load_format(arguments, arguments.format, observer, spark)
+        return load_with_spark(arguments, arguments.format, observer, spark)
     return FileLoad(arguments, observer).run()
 
 
-def load_format(
-    arguments: LoadArguments, kind: str, observer: LoadObserver, spark: SparkContextFactory
+def load_with_spark(
+    arguments: LoadArguments, kind: str, observer: LoadObserver, spark: SparkSessionFactory
 ) -> LoadResult:
     """Load the rows of a format that Spark reads."""
     from headrace.pipeline.loading.spark_import import load_from_spark

@@ -92,7 +92,7 @@ def load_rows(
                 loader.add_all(prepared, on_bad_row)
             loader.finish(named=bool(job.name))
         except BaseException as stop:
-            loader.abort(stop)
+            loader.report_after_failure(stop)
             raise
         finally:
             loader.close()

@@ -70,7 +70,7 @@ class LoadReport:
     skipped: int = 0
     out_of_order: int = 0
     without_time: int = 0
-    bad: int = 0
+    rejected: int = 0
     first_id: str = ""
     last_id: str = ""
     seconds: float = 0.0
@@ -136,7 +136,7 @@ class SentPart:
     """
 
     part: ValidRows
-    end: int
+    end_row: int
     first_id: str
     last_id: str
     out_of_order: int
@@ -145,7 +145,7 @@ class SentPart:
     def after(self, rows: int) -> ValidRows:
         """Return those of its rows that are not among the first `rows` rows of the run."""
         count = self.part.rows.num_rows
-        return self.part.slice(max(0, rows - (self.end - count)), count)
+        return self.part.slice(max(0, rows - (self.end_row - count)), count)
 
 
 class Loader:
@@ -170,7 +170,7 @@ class Loader:
         pipelined: bool,
     ) -> None:
         self.report = LoadReport()
-        self.valid_rows = 0
+        self.valid_row_count = 0
         self._servers = servers
         self._stream = stream
         self._job = job
@@ -191,9 +191,9 @@ class Loader:
         self._skip_to: LoadState | None = None  # until its rows are skipped
         self._earlier_run: LoadState | None = None
         self._sender: RowSender | None = None
-        self._sent = 0  # rows given to the sender of this run
+        self._rows_sent = 0  # rows given to the sender of this run
         self._confirmed_before = 0  # rows that senders before it had confirmed
-        self._last = (0, 0)
+        self._last_id = (0, 0)
         self._ids = MonotonicIds()
         self._sending = False
         self._unconfirmed: deque[SentPart] = deque()
@@ -221,7 +221,7 @@ class Loader:
         run = state.run + 1 if state is not None else 1
         if found is None:  # the stream was deleted: all rows are missing
             state = None
-        self._last = last_id(found)
+        self._last_id = last_id(found)
         if resume:
             if state is not None and found is not None:
                 self._check_entries_added(state, found)
@@ -229,7 +229,7 @@ class Loader:
             self._append = self._append or (state is not None and state.append)
         elif state is not None and not state.done and not self._append:
             raise UsageError(incomplete_message(self._stream, state))
-        self._ids = MonotonicIds(*self._last) if self._append else MonotonicIds()
+        self._ids = MonotonicIds(*self._last_id) if self._append else MonotonicIds()
         if self._skip_to is None:
             self._open_run(LoadState(0, 0, 0, ""), run)
 
@@ -237,9 +237,9 @@ class Loader:
         """Raise HeadraceError if fewer entries were ever added to the stream than rows of the file."""
         added = found.entries_added
         if added is not None and added < state.rows:
-            raise self._recreated(state, f"it has had only {plural(added, 'entry')}")
+            raise self._recreated_error(state, f"it has had only {plural(added, 'entry')}")
 
-    def _recreated(self, state: LoadState, found: str) -> HeadraceError:
+    def _recreated_error(self, state: LoadState, found: str) -> HeadraceError:
         return HeadraceError(
             f"{plural(state.rows, 'row')} of {state.file or 'this file'} were loaded into stream "
             f"{self._stream!r}, but {found}: it was deleted and created again. --append without --resume "
@@ -251,7 +251,9 @@ class Loader:
         info = LoadState(
             0, 0, base.rows, "", self._job.file, self._job.size, self._append, process=self._process
         )
-        self._marker = LoadMarker(self._marker.query_id, batch_id=run, base=info, start=self._digest.copy())
+        self._marker = LoadMarker(
+            self._marker.query_id, batch_id=run, base=info, start_digest=self._digest.copy()
+        )
         self._sender = RowSender(
             self._options,
             self._marker,
@@ -259,7 +261,7 @@ class Loader:
             chunk_rows=self._rows_per_batch,
             increasing_ids=True,
         )
-        self._sent = 0
+        self._rows_sent = 0
 
     def _roles(self, schema: pa.Schema) -> ColumnRoles:
         names = tuple(name for name in schema.names if name != ID_COLUMN)
@@ -271,8 +273,8 @@ class Loader:
             return
         if on_bad_row is None:
             raise BadRowError(f"{self._job.file}: {bad}" if self._job.file else str(bad))
-        self.report.bad += 1
-        on_bad_row(bad, self.valid_rows)
+        self.report.rejected += 1
+        on_bad_row(bad, self.valid_row_count)
 
     def _was_rejected_earlier(self) -> bool:
         """Return whether an earlier run skipped the row: it is before the last row that the run added.
@@ -282,7 +284,7 @@ class Loader:
         earlier = self._earlier_run
         if earlier is None:
             return False
-        return self.valid_rows < earlier.rows + (earlier.done and earlier.size == self._job.size)
+        return self.valid_row_count < earlier.rows + (earlier.done and earlier.size == self._job.size)
 
     @property
     def _earlier_run_complete(self) -> bool:
@@ -299,13 +301,13 @@ class Loader:
 
     def _add_new(self, part: ValidRows) -> None:
         if self._skip_to is not None:
-            passed = min(part.rows.num_rows, self._skip_to.rows - self.valid_rows)
+            passed = min(part.rows.num_rows, self._skip_to.rows - self.valid_row_count)
             self._skip(part.slice(0, passed))
             part = part.slice(passed, part.rows.num_rows)
         if part.rows.num_rows:
             self._rate.wait(part.rows.num_rows)
             self._add(part)
-            self.valid_rows += part.rows.num_rows
+            self.valid_row_count += part.rows.num_rows
 
     def _skip(self, part: ValidRows) -> None:
         """Skip rows that an earlier run has added.
@@ -319,9 +321,9 @@ class Loader:
             self._digest.update(part)
             if not self._append:
                 deque(self._ids.ids_for(part.times), 0)
-            self.valid_rows += part.rows.num_rows
+            self.valid_row_count += part.rows.num_rows
             self.report.skipped += part.rows.num_rows
-        if self.valid_rows == self._skip_to.rows:
+        if self.valid_row_count == self._skip_to.rows:
             self._check_skipped(self._skip_to)
             self._ids.out_of_order = self._ids.without_time = 0
             state, self._skip_to = self._skip_to, None
@@ -329,18 +331,20 @@ class Loader:
 
     def _check_skipped(self, state: LoadState) -> None:
         """Check that the skipped rows are those of the earlier run, and that the stream may have them."""
-        if self._digest.text() != state.digest:
+        if self._digest.fields_hex() != state.digest:
             raise UsageError(file_changed_message(self._job.file, state))
-        times = self._digest.times_text()
+        times = self._digest.times_hex()
         if not state.times:
             self._digest.drop_times()  # they did not give the IDs of these rows
         if not (times and state.times):
             return
         if times != state.times:
             raise UsageError(file_changed_message(self._job.file, state, "the times of "))
-        if not self._append and (self._ids.ms, self._ids.seq) > self._last:
+        if not self._append and (self._ids.ms, self._ids.seq) > self._last_id:
             last = f"row {state.rows:,} has the ID {self._ids.ms}-{self._ids.seq}"
-            raise self._recreated(state, f"it ends at {self._last[0]}-{self._last[1]}, and {last}")
+            raise self._recreated_error(
+                state, f"it ends at {self._last_id[0]}-{self._last_id[1]}, and {last}"
+            )
 
     def _add(self, part: ValidRows) -> None:
         """Send rows; unless sending is pipelined, wait until they are confirmed."""
@@ -383,10 +387,10 @@ class Loader:
             rows = rows.append_column(ID_COLUMN, pa.array(texts, pa.string()))
         before = self._digest.copy()
         self._digest.update(part)
-        self._marker.record_rows(self._sent, before, part, self._digest.copy())
-        self._sent += part.rows.num_rows
+        self._marker.record_rows(self._rows_sent, before, part, self._digest.copy())
+        self._rows_sent += part.rows.num_rows
         ids = (texts[0], texts[-1]) if texts else ("", "")
-        self._unconfirmed.append(SentPart(part, self._sent, *ids, *counted))
+        self._unconfirmed.append(SentPart(part, self._rows_sent, *ids, *counted))
         self._sending = True
         with defer_interrupts():
             self._sender.send(rows)
@@ -396,13 +400,13 @@ class Loader:
 
     def _check_first(self, first: str) -> None:
         ms, _, seq = first.partition("-")
-        if (int(ms), int(seq)) <= self._last:
-            raise UsageError(later_entries_message(self._stream, self._last, first))
+        if (int(ms), int(seq)) <= self._last_id:
+            raise UsageError(later_entries_message(self._stream, self._last_id, first))
 
     def _confirm(self, confirmed: int) -> None:
         """Record how many rows of the current sender are in the stream, and report progress."""
         rows = self._confirmed_before + confirmed
-        while self._unconfirmed and self._unconfirmed[0].end <= confirmed:
+        while self._unconfirmed and self._unconfirmed[0].end_row <= confirmed:
             part = self._unconfirmed.popleft()
             self.report.first_id = self.report.first_id or part.first_id
             self.report.last_id = part.last_id
@@ -452,7 +456,7 @@ class Loader:
         if not named:
             self._servers.client().delete(self._key)
         elif self.report.loaded:
-            done = replace(self._marker.state(self._sent), done=True)
+            done = replace(self._marker.state(self._rows_sent), done=True)
             self._servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
 
     def _flush(self) -> None:
@@ -461,7 +465,7 @@ class Loader:
         with defer_interrupts():
             self._confirm(self._sender.flush())
 
-    def abort(self, stop: BaseException) -> None:
+    def report_after_failure(self, stop: BaseException) -> None:
         """After an error or Ctrl-C, determine how many rows are in the stream."""
         if self._sender is None:
             return
@@ -477,7 +481,9 @@ class Loader:
                     self._confirm(self._rows_on_server())
                 is_settled = True
         except (HeadraceError, RedisError, OSError, KeyboardInterrupt):
-            self.report.uncertain = not is_settled and self._sent + self._confirmed_before > self.report.rows
+            self.report.uncertain = (
+                not is_settled and self._rows_sent + self._confirmed_before > self.report.rows
+            )
         self.report.seconds = time.monotonic() - self._started
         self._on_progress(self.report)
 

@@ -65,11 +65,11 @@ class RowDigest:
         """Leave out the times of all rows, also of rows that are added later."""
         self._times = None
 
-    def text(self) -> str:
+    def fields_hex(self) -> str:
         """Return the digest of the fields in hexadecimal."""
         return self._hash.hexdigest()
 
-    def times_text(self) -> str:
+    def times_hex(self) -> str:
         """Return the digest of the times in hexadecimal; empty if they do not give the IDs."""
         return "" if self._times is None else self._times.hexdigest()
 
@@ -154,7 +154,7 @@ class LoadMarker(Marker):
     has_digest: ClassVar[bool] = False  # a resumed load compares the digest itself
 
     base: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
-    start: RowDigest = field(default_factory=RowDigest)
+    start_digest: RowDigest = field(default_factory=RowDigest)
     _sent: deque[tuple[int, RowDigest, ValidRows, RowDigest]] = field(
         default_factory=lambda: deque(maxlen=BATCHES_KEPT)
     )
@@ -183,7 +183,7 @@ class LoadMarker(Marker):
             HeadraceError: if these rows are older than the last BATCHES_KEPT batches.
         """
         if rows == 0:
-            return self.start
+            return self.start_digest
         for first, before, part, after in reversed(self._sent):
             if rows == first + part.rows.num_rows:
                 whole: RowDigest = after.copy()
@@ -198,7 +198,7 @@ class LoadMarker(Marker):
         """Return the state after `rows` rows of this run."""
         if rows not in self._digests:
             found = self.digest_at(rows)
-            self._digests[rows] = (found.text(), found.times_text())
+            self._digests[rows] = (found.fields_hex(), found.times_hex())
         digest, times = self._digests[rows]
         total = self.base.rows + rows
         return replace(self.base, run=self.batch_id, run_rows=rows, rows=total, digest=digest, times=times)
@@ -211,7 +211,7 @@ class LoadMarker(Marker):
         """Return the value of the key if the server rejected some of these rows."""
         return json.dumps(asdict(self.state(rows)) | {"refused": reason}).encode()
 
-    def written(self, value: bytes | None, stream: bytes) -> MarkerState:
+    def parse_state(self, value: bytes | None, stream: bytes) -> MarkerState:
         """Return which rows of this run are in the stream.
 
         Raises:

@@ -41,7 +41,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
             raise UsageError(f"{path}: already exists; move it away, or give another file with --rejects")
         self.path = path
         self.count = 0
-        self.written = 0
+        self.written_count = 0
         self.reasons: list[str] = []
         self._reader = reader
         self._waiting: deque[tuple[int, BadRow]] = deque()
@@ -112,7 +112,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
             self._file.write(self._line(bad))
         except OSError as error:
             raise self._unwritable(error) from error
-        self.written += 1
+        self.written_count += 1
 
     def _flush(self) -> None:
         try:

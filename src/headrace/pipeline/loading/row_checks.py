@@ -66,7 +66,7 @@ def split_valid_rows(
     wrong: dict[int, str] = {}
     fields = batch
     if times is not None:
-        stamps, wrong = times.milliseconds_or_reasons(batch)
+        stamps, wrong = times.milliseconds_and_reasons(batch)
         if not times.is_field and times.name in batch.schema.names:
             fields = batch.drop_columns([times.name])
     for row in empty_row_indexes(fields):

@@ -25,7 +25,7 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.loading.loader import ROWS_PER_BATCH, MonotonicIds
-from headrace.pipeline.loading.time_columns import MS_MAX, TimeColumn, latest_time, time_column
+from headrace.pipeline.loading.time_columns import MS_MAX, TimeColumn, latest_valid_time_ms, time_column
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.shared.pacing import RateLimiter
 from headrace.plurals import plural
@@ -84,7 +84,7 @@ def load_from_spark(
             rows = spark.read.format(kind).options(**options).load(path)
             check_parsed(rows, kind, options)
             if time_column_name is not None:
-                rows = add_ids(rows, time_column_name, MS_MAX if allow_future else latest_time())
+                rows = add_ids(rows, time_column_name, MS_MAX if allow_future else latest_valid_time_ms())
             if rate is not None:
                 rows = rate_limited(rows.coalesce(1), rate)
             settings = {"url": url, "stream": stream, "timestampFormat": "iso8601"}
@@ -95,8 +95,8 @@ def load_from_spark(
         except PySparkException as error:
             raise HeadraceError(f"Spark: {explain(error)}") from error
         with closing(Servers(url)) as servers:
-            written = WrittenRows(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
-            written.check_stream()
+            written = WrittenRowCounter(servers, stream, settings["queryId"], rows.rdd.getNumPartitions())
+            written.reset_if_stream_deleted()
             count = write_with_progress(spark, rows, settings, written, on_progress)
             if job is None:
                 written.delete_markers()
@@ -146,7 +146,7 @@ def add_ids(rows: DataFrame, column: str, latest_ms: int) -> DataFrame:
             times = times or time_column(batch, column)
             if times is None:
                 raise UsageError(f"column {column!r} does not hold times")
-            times = replace(times, latest_ms=latest_ms)
+            times = replace(times, latest_valid_ms=latest_ms)
             texts = [f"{ms}-{seq}" for ms, seq in ids.ids_for(times.milliseconds(batch))]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(texts, pa.string()), *batch.columns], ["_id", *batch.schema.names]
@@ -174,7 +174,7 @@ def write_with_progress(
     spark: SparkSession,
     rows: DataFrame,
     settings: Mapping[str, str],
-    written: WrittenRows,
+    written: WrittenRowCounter,
     on_progress: Callable[[int], None],
 ) -> int:
     """Write the rows with Spark; a thread reports progress, and cancels the job after SIGINT or SIGTERM.
@@ -219,7 +219,7 @@ def write_with_progress(
     return count
 
 
-class WrittenRows:
+class WrittenRowCounter:
     """Counts the rows that a job has written by the markers of its tasks, not by the stream's length."""
 
     def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
@@ -238,7 +238,7 @@ class WrittenRows:
         values = self._servers.request_many([self._stream], get_each)[self._stream]
         return sum(int(value.split(b":")[1]) for value in values if isinstance(value, bytes))
 
-    def check_stream(self) -> None:
+    def reset_if_stream_deleted(self) -> None:
         """Delete the job's markers if the stream was deleted since an earlier run: all rows are added again.
 
         Raises:
@@ -260,5 +260,5 @@ class WrittenRows:
     def delete_markers(self) -> None:
         """Delete all keys of the job: those with its row counts, and those that guard its attempts."""
         guard, key = AttemptGuard(Marker(self._job)), stream_key(self._stream)
-        for each in (*self._keys, guard.key(key), guard.partitions_key(key)):
+        for each in (*self._keys, guard.attempt_key(key), guard.partitions_key(key)):
             self._servers.client().delete(each)

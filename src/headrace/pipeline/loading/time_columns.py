@@ -40,7 +40,7 @@ VALUES_SAMPLED = 20
 TIMES_FRACTION_MIN = 0.9
 
 
-def latest_time() -> int:
+def latest_valid_time_ms() -> int:
     """Return the latest time in milliseconds that an ID may have: a day after now."""
     return time.time_ns() // 1_000_000 + FUTURE_MS
 
@@ -61,7 +61,7 @@ class TimeColumn:
     name: str
     unit_ns: int | None = None
     is_field: bool = True
-    latest_ms: int = field(default_factory=latest_time, compare=False)
+    latest_valid_ms: int = field(default_factory=latest_valid_time_ms, compare=False)
     is_guess: bool = field(default=False, compare=False)
 
     @property
@@ -75,12 +75,12 @@ class TimeColumn:
         Raises:
             UsageError: if a value is not a time, or is before 1970 or after the year 9999.
         """
-        found, wrong = self.milliseconds_or_reasons(batch)
+        found, wrong = self.milliseconds_and_reasons(batch)
         for reason in wrong.values():
             raise UsageError(reason)
         return found
 
-    def milliseconds_or_reasons(self, batch: pa.RecordBatch) -> tuple[list[int | None], dict[int, str]]:
+    def milliseconds_and_reasons(self, batch: pa.RecordBatch) -> tuple[list[int | None], dict[int, str]]:
         """Return each row's time in milliseconds, and the reasons why values are not times, by row index.
 
         A row with a wrong value has the time None.
@@ -88,12 +88,14 @@ class TimeColumn:
         if self.name not in batch.schema.names:
             return [None] * batch.num_rows, {}
         column = batch.column(self.name)
-        found, wrong = self.any_milliseconds(column)
-        for row in [row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= self.latest_ms]:
+        found, wrong = self.milliseconds_in_any_range(column)
+        for row in [
+            row for row, ms in enumerate(found) if ms is not None and not 0 <= ms <= self.latest_valid_ms
+        ]:
             wrong[row], found[row] = self.out_of_range_reason(found[row], column, row), None
         return found, wrong
 
-    def any_milliseconds(self, column: pa.Array) -> tuple[list[int | None], dict[int, str]]:
+    def milliseconds_in_any_range(self, column: pa.Array) -> tuple[list[int | None], dict[int, str]]:
         """Return each time in milliseconds, in any range, and by row the reasons why values are not times."""
         try:
             return self._converted(column), {}
@@ -132,7 +134,7 @@ class TimeColumn:
     def out_of_range_reason(self, ms: int | None, column: pa.Array, row: int) -> str:
         """Return why the time in a row of the column cannot be an ID."""
         unit = f" in {self.unit_name}" if self.unit_name else ""
-        if ms is not None and self.latest_ms < ms <= MS_MAX:
+        if ms is not None and self.latest_valid_ms < ms <= MS_MAX:
             future = (
                 f"which{unit} is later than now, and entries that are added after it would get its time; "
                 "--allow-future loads such times"
@@ -182,7 +184,7 @@ def choose_time_column(
     Raises:
         UsageError: if the wanted column does not exist or is not a time.
     """
-    latest_ms = latest_time() if latest_ms is None else latest_ms
+    latest_ms = latest_valid_time_ms() if latest_ms is None else latest_ms
     if wanted is not None:
         if wanted not in batch.schema.names:
             known = batch.schema.names
@@ -192,7 +194,7 @@ def choose_time_column(
         found = time_column(batch, wanted, min_fraction=0.5)
         if found is None:
             raise UsageError(not_a_time_message(wanted, batch.column(wanted)))
-        return replace(found, latest_ms=latest_ms)
+        return replace(found, latest_valid_ms=latest_ms)
     candidates = []
     for index, name in enumerate(batch.schema.names):
         known = name.lower() in TIME_COLUMN_NAMES
@@ -200,9 +202,9 @@ def choose_time_column(
         if column.null_count == len(column) or (is_number(column) and not known):
             continue
         found = time_column_of(column, name, 0.5 if known else TIMES_FRACTION_MIN)
-        if found is None or (found.unit_ns is not None and not (known and counts_since_1970(column))):
+        if found is None or (found.unit_ns is not None and not (known and looks_like_unix_times(column))):
             continue
-        found = replace(found, latest_ms=latest_ms)
+        found = replace(found, latest_valid_ms=latest_ms)
         if not known and (reason := unsuitable_reason(found, column)):
             on_unsuitable(reason)
             continue
@@ -215,9 +217,9 @@ def choose_time_column(
 
 def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
     """Return why a column of times is not chosen: a time is before 1970 or after `latest_ms`; else ""."""
-    found, _ = times.any_milliseconds(column)
+    found, _ = times.milliseconds_in_any_range(column)
     for row, ms in enumerate(found):
-        if ms is not None and not 0 <= ms <= times.latest_ms:
+        if ms is not None and not 0 <= ms <= times.latest_valid_ms:
             when = "before 1970" if ms < 0 else "later than now"
             return f"column {times.name!r} is not used: it holds {str(plain_value(column, row))!r}, {when}"
     return ""
@@ -261,20 +263,20 @@ def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
     sizes = pc.abs(values).drop_null()
     if math.isinf(float(pc.max(sizes).as_py())):
         return None
-    units = {unit_of(size) for size in sizes.to_pylist()} - {None}
+    units = {guess_unit_ns(size) for size in sizes.to_pylist()} - {None}
     # Numbers that are too small to tell their unit are years, or counts.
     return TimeColumn(name, units.pop()) if len(units) == 1 else None
 
 
-def unit_of(size: float) -> int | None:
+def guess_unit_ns(size: float) -> int | None:
     """Guess the unit of a time from the size of its number: in nanoseconds; None if it is too small."""
     return next((unit_ns for smallest, unit_ns, _ in UNITS if size >= smallest), None)
 
 
-def counts_since_1970(column: pa.Array) -> bool:
+def looks_like_unix_times(column: pa.Array) -> bool:
     """Return whether most of a column's numbers are large enough to count from 1970."""
     sizes = [abs(value) for value in sample_numbers(column)]
-    return sum(unit_of(size) is not None for size in sizes) * 2 > len(sizes)
+    return sum(guess_unit_ns(size) is not None for size in sizes) * 2 > len(sizes)
 
 
 def sample_numbers(column: pa.Array) -> list[float]:
@@ -351,7 +353,7 @@ def is_date(column: pa.Array) -> bool:
 
 def not_a_time_message(name: str, column: pa.Array) -> str:
     """Return why a column cannot give the IDs."""
-    units = list(dict.fromkeys(unit_of(abs(value)) for value in sample_numbers(column)))
+    units = list(dict.fromkeys(guess_unit_ns(abs(value)) for value in sample_numbers(column)))
     names = [UNIT_NAMES[unit] for unit in units if unit is not None]
     if len(names) > 1:
         return f"column {name!r} holds numbers of {' and of '.join(names)}: give all its times in one unit"

@@ -19,15 +19,15 @@ from headrace.columns.declarations import DeclaredColumns, parse_columns
 from headrace.errors import UsageError
 from headrace.pipeline.querying.stream_dataset import StreamDataset
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
-from headrace.queries.duckdb_session import distinct_tables, run_in_duckdb
+from headrace.queries.duckdb_names import ambiguous_columns, check_no_nul, equal_except_case
+from headrace.queries.duckdb_session import resolve_case_conflicts, run_in_duckdb
 from headrace.queries.interruptible import QueryRows
-from headrace.queries.names import ambiguous_columns, check_no_nul, equal_except_case
 from headrace.queries.sql_tokens import DUCKDB
-from headrace.queries.views import StreamView, every_column, find_views
+from headrace.queries.views import StreamView, find_views, with_entry_columns
 from headrace.spark.options import DEFAULT_URL
 
 LACKS_DUCKDB = "SQL needs the package duckdb: pip install 'headrace[sql]', or headrace query --engine spark"
-OTHER_ENGINE = "--engine spark distinguishes upper and lower case"
+CASE_SENSITIVE_ENGINE_HINT = "--engine spark distinguishes upper and lower case"
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,13 @@ def run_sql(
     if url is None and location is None:
         raise UsageError("without a server the query needs an archive")
     views = find_views(sql, url, archive=location, fields=fields, dialect=DUCKDB)
-    tables = distinct_tables(sql, [view.stream for view in views], OTHER_ENGINE)
+    tables = resolve_case_conflicts(sql, [view.stream for view in views], CASE_SENSITIVE_ENGINE_HINT)
     views = [view for view in views if view.stream in tables]
     for view in views:
         if confused := equal_except_case(view.columns.names):
-            raise UsageError(f"{', '.join(confused)}: two names differ only in case; {OTHER_ENGINE}")
+            raise UsageError(
+                f"{', '.join(confused)}: two names differ only in case; {CASE_SENSITIVE_ENGINE_HINT}"
+            )
         check_no_nul(view.columns.names, "name the columns to read")
     data = {
         view.stream: StreamDataset(url, view.stream, visible_columns(view), view.columns.names, location)
@@ -127,9 +129,9 @@ def run_sql(
 def visible_columns(view: StreamView) -> pa.Schema:
     """Return the columns that DuckDB sees: all except ambiguous ones that the query does not name.
 
-    Ambiguous are names that differ in case only or have a NUL character: see queries/names.py.
+    Ambiguous are names that differ in case only or have a NUL character: see queries/duckdb_names.py.
     """
-    every = every_column(view.table.fields)
+    every = with_entry_columns(view.table.fields)
     ambiguous = ambiguous_columns(every.names)
     return pa.schema(
         [each for each in every if each.name not in ambiguous or each.name in view.columns.names]

@@ -16,7 +16,7 @@ from headrace.columns.declarations import DeclaredColumns, quote_identifier
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.querying.spark_errors import query_error_message
 from headrace.pipeline.querying.spark_rows import record_batches
-from headrace.pipeline.querying.stream_dataset import place_options
+from headrace.pipeline.querying.stream_dataset import source_location_options
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.spark_session.query_progress import follow_batches
 from headrace.queries.views import StreamView, find_views
@@ -78,7 +78,7 @@ def create_view(
     """Create the view of one stream."""
     reader = spark.readStream if following else spark.read
     reader = reader.format("headrace").option("assign", json.dumps([table.stream]))
-    reader = reader.options(**place_options(url, archive))
+    reader = reader.options(**source_location_options(url, archive))
     if following:
         reader = reader.option("startingOffsets", "earliest")
     reader = reader.options(**{"timestampFormat": "auto", **options})

@@ -26,7 +26,7 @@ def record_batches(rows: DataFrame) -> Iterator[pa.RecordBatch]:
     names = rows.columns
     # Other names, because those of a query's columns need not be unique.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(names))))
-    passed = numbered.select(*(_passable(field) for field in numbered.schema))
+    passed = numbered.select(*(_arrow_column(field) for field in numbered.schema))
     for [packed] in passed.mapInArrow(_pack, PACKED).toLocalIterator(prefetchPartitions=True):
         with pa.ipc.open_stream(packed) as reader:
             for batch in reader:
@@ -43,7 +43,7 @@ def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([packed], ["packed"])
 
 
-def _passable(field: StructField) -> Column:
+def _arrow_column(field: StructField) -> Column:
     """Return a column, or its text if Arrow has no type for it."""
     column, kind = F.col(field.name), field.dataType
     try:

@@ -26,7 +26,7 @@ from headrace.spark.options import parse_options
 from headrace.spark.source.batch_reader import BatchReader
 
 
-def place_options(url: str | None, archive: ArchiveLocation | None) -> dict[str, str]:
+def source_location_options(url: str | None, archive: ArchiveLocation | None) -> dict[str, str]:
     """Return the options of the Spark source for a server and an archive; without a URL only the archive."""
     options = {"archiveOnly": "true"} if url is None else {"url": url}
     if archive is not None:
@@ -60,7 +60,7 @@ class StreamDataset(ScannedStream):
         self._stream = stream
         self._named = set(columns.names if named is None else named)
         self._options = {"assign": json.dumps([stream]), "timestampFormat": "auto"}
-        self._options |= place_options(url, archive)
+        self._options |= source_location_options(url, archive)
         self._end = self._reader({}, columns).last_ids().get(stream, START)
 
     def _reader(self, more: dict[str, str], columns: pa.Schema) -> BatchReader:

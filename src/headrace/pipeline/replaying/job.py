@@ -12,8 +12,8 @@ from headrace.archive.location import archive_location
 from headrace.client.stream_names import normalize_name
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entries
-from headrace.pipeline.replaying.source import LAST_ID, ReplaySource, id_before, last_included_id
-from headrace.pipeline.shared.arguments import positive, time_or_id
+from headrace.pipeline.replaying.source import MAX_ID, ReplaySource, id_before, last_included_id
+from headrace.pipeline.shared.arguments import check_positive, time_or_id
 from headrace.pipeline.shared.interrupts import defer_interrupts
 from headrace.pipeline.shared.pacing import ReplayPacer
 from headrace.plurals import plural
@@ -70,7 +70,7 @@ def replay(
     """
     if archive_only and archive is None:
         raise UsageError("--archive-only needs an --archive")
-    pacer = ReplayPacer(None if speed is None else positive("--speed", speed))
+    pacer = ReplayPacer(None if speed is None else check_positive("--speed", speed))
     target = normalize_name(into)
     location = None if archive is None else archive_location(archive, storage_options)
     source = ReplaySource(normalize_name(stream), None if archive_only else url, location)
@@ -91,7 +91,7 @@ def replayed_range(
 ) -> tuple[str, str]:
     """Return the ID after which a replay begins, and the last one. UsageError if no ID is between them."""
     after = START if start is None else id_before(time_or_id(start))
-    upto = LAST_ID if end is None else last_included_id(time_or_id(end))
+    upto = MAX_ID if end is None else last_included_id(time_or_id(end))
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {start or '0-0'} is not before --to {end}: no entry can be between them")
     return after, upto

@@ -31,11 +31,11 @@ class SourceIdentity:
         table: The ID of the archive's table; empty without an archive.
     """
 
-    live: Position | None = None
-    table: str = ""
+    live_end: Position | None = None
+    table_id: str = ""
 
     def __str__(self) -> str:
-        return f"{NOTHING if self.live is None else self.live} {self.table or NOTHING}"
+        return f"{NOTHING if self.live_end is None else self.live_end} {self.table_id or NOTHING}"
 
     @classmethod
     def parse(cls, live: str, table: str) -> SourceIdentity:
@@ -63,7 +63,7 @@ class ReplayPosition:
     rows: int
     last: str
     upto: str
-    keep: bool
+    keep_ids: bool
     done: bool = False
     process: str = ""
     total: int = 0
@@ -72,7 +72,7 @@ class ReplayPosition:
     def encode(self) -> bytes:
         """Return the value of the key."""
         end = f":{DONE}" if self.done else ""
-        where = f"{self.run}:{self.rows}:{self.last}:{self.upto}:{ID_MODES[self.keep]}{end}"
+        where = f"{self.run}:{self.rows}:{self.last}:{self.upto}:{ID_MODES[self.keep_ids]}{end}"
         return f"{where} {self.process or NOTHING} {self.total} {self.source}".encode()
 
     @classmethod

@@ -20,7 +20,7 @@ from headrace.client.connection_errors import explain_connection_errors
 from headrace.client.write_timeouts import explain_timeouts
 from headrace.errors import UsageError
 from headrace.pipeline.replaying.position import ReplayPosition
-from headrace.pipeline.replaying.source import LAST_ID, ReplaySource
+from headrace.pipeline.replaying.source import MAX_ID, ReplaySource
 from headrace.pipeline.replaying.target import ReplayTarget
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.shared.pacing import ReplayPacer
@@ -106,14 +106,14 @@ def replay_entries(
         if position is not None and position.done:
             has_newer = upto is None and parse_id(source.last_id()) > parse_id(position.upto)
             report = ReplayResult(
-                last_id=position.last, upto=position.upto, ids_kept=position.keep, was_complete=True,
+                last_id=position.last, upto=position.upto, ids_kept=position.keep_ids, was_complete=True,
                 has_newer_entries=has_newer,
             )  # fmt: skip
             on_progress(report)
             return report
         begin = position.last if position else after
-        end = position.upto if position else min(upto or LAST_ID, source.last_id(), key=parse_id)
-        keep = target.keeps_ids(position.keep if position and keep_ids is None else keep_ids, begin)
+        end = position.upto if position else min(upto or MAX_ID, source.last_id(), key=parse_id)
+        keep = target.keeps_ids(position.keep_ids if position and keep_ids is None else keep_ids, begin)
         report = ReplayResult(
             resumed_after=position.last if position else "",
             upto=end,
@@ -140,7 +140,7 @@ def _beginning(
     """Return the position at which this run begins: `position`, or the beginning if that is None."""
     run = (earlier.run if earlier else 0) + 1
     if position is not None:
-        return replace(position, run=run, rows=0, keep=keep)
+        return replace(position, run=run, rows=0, keep_ids=keep)
     return ReplayPosition(run, 0, begin, end, keep, source=source.identity())
 
 
@@ -178,7 +178,7 @@ def _add_batches(
     def now() -> ReplayResult:
         return replace(
             report,
-            added=target.rows,
+            added=target.rows_sent,
             first_id=target.first_id,
             last_id=target.last_id,
             seconds=time.monotonic() - started,

@@ -24,7 +24,7 @@ from headrace.client.servers import Servers
 from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.replaying.position import SourceIdentity
-from headrace.pipeline.shared.similar_streams import similar_stream
+from headrace.pipeline.shared.similar_streams import similar_stream_suffix
 from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
 from headrace.positions.recreation import identity_mismatch, observe_streams
 from headrace.positions.stream_state import last_ids, stream_states
@@ -35,9 +35,11 @@ from headrace.spark.source.data_loss import DataLoss
 from headrace.spark.source.planner import OffsetRange
 
 ID_PATTERN = re.compile(r"\d+(-\d+)?")
-LAST_ID = format_id((U64_MAX, U64_MAX))
+MAX_ID = format_id((U64_MAX, U64_MAX))
 
-RESTART = "--restart replays its present entries from the beginning, into an empty stream or with --new-ids."
+RESTART_HINT = (
+    "--restart replays its present entries from the beginning, into an empty stream or with --new-ids."
+)
 
 # Fields are copied as bytes: they need not be text.
 ENTRY_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.binary(), pa.binary()))])
@@ -58,7 +60,7 @@ class ReplaySource:
 
     def last_id(self) -> str:
         """Return the last ID now; 0-0 if the stream is empty. UsageError if the stream does not exist."""
-        archive = self._archived()
+        archive = self._read_archive()
         files = files_of(archive, self.stream)
         last = archive.highest_ids.get(self.stream, START) if archive else START
         live, hint = None, ""
@@ -66,7 +68,7 @@ class ReplaySource:
             with Servers(self.url) as servers:
                 live = last_ids(servers, [self.stream]).get(self.stream)
                 if live is None and not files:
-                    hint = similar_stream(servers, self.stream)
+                    hint = similar_stream_suffix(servers, self.stream)
         if live is None and not files:
             url = None if self.url is None else without_password(self.url)
             where = " and ".join(str(place) for place in (self.location, url) if place)
@@ -75,12 +77,12 @@ class ReplaySource:
 
     def identity(self) -> SourceIdentity:
         """Return the identity of the source as it is now."""
-        archive, live = self._archived(), None
+        archive, live = self._read_archive(), None
         if self.url is not None:
             with Servers(self.url) as servers:
                 state = stream_states(servers, [self.stream]).get(self.stream)
             live = None if state is None else state.position
-        return SourceIdentity(live, archive.table if archive else "")
+        return SourceIdentity(live, archive.table_id if archive else "")
 
     def check_identity(self, before: SourceIdentity | None) -> None:
         """Check that the source is the one of an earlier run, if there was one.
@@ -90,20 +92,22 @@ class ReplaySource:
         """
         if before is None:
             return
-        archive = self._archived()
-        if archive is not None and before.table not in ("", archive.table):
+        archive = self._read_archive()
+        if archive is not None and before.table_id not in ("", archive.table_id):
             raise DataLoss(
-                f"another archive is in {self.location} now than when this replay began. {RESTART}"
+                f"another archive is in {self.location} now than when this replay began. {RESTART_HINT}"
             )
-        if before.live is None or self.url is None:
+        if before.live_end is None or self.url is None:
             return
         with Servers(self.url) as servers:
-            observed = observe_streams(servers, [self.stream], {self.stream: before.live}).get(self.stream)
-        reason = None if observed is None else identity_mismatch(before.live, observed)
+            observed = observe_streams(servers, [self.stream], {self.stream: before.live_end}).get(
+                self.stream
+            )
+        reason = None if observed is None else identity_mismatch(before.live_end, observed)
         if reason is not None:
             raise DataLoss(
                 f"the stream {self.stream!r} was deleted and recreated, or lost entries in a failover, since "
-                f"this replay began: it had entries up to {before.live.id}, and {reason}. {RESTART}"
+                f"this replay began: it had entries up to {before.live_end.id}, and {reason}. {RESTART_HINT}"
             )
 
     def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
@@ -117,11 +121,11 @@ class ReplaySource:
         Raises:
             DataLoss: if live entries were trimmed before they were read, as during a slow or resumed replay.
         """
-        archive = self._archived()
+        archive = self._read_archive()
         through = archive.archived_through.get(self.stream, START) if archive else START
         last = archive.highest_ids.get(self.stream, START) if archive else START
         if after != upto:
-            self._check_history(archive)
+            self._check_not_recreated(archive)
         anchored = resumed and parse_id(after) >= parse_id(through)
         if archive is not None and parse_id(after) < parse_id(last):
             files = files_of(archive, self.stream)
@@ -141,11 +145,11 @@ class ReplaySource:
                 message = str(loss).partition(" Set failOnDataLoss")[0]
                 raise DataLoss(f"{message} To replay the remaining entries, use --from.") from None
 
-    def _archived(self) -> Archive | None:
+    def _read_archive(self) -> Archive | None:
         """Return the state of the archive; None without one."""
         return None if self.location is None else read_archive(self.location)
 
-    def _check_history(self, archive: Archive | None) -> None:
+    def _check_not_recreated(self, archive: Archive | None) -> None:
         """Check that the stream on the server is the archived one.
 
         Raises:

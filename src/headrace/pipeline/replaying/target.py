@@ -28,7 +28,7 @@ from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import RowSender
 
-NOT_BEGUN = ReplayPosition(0, 0, START, START, keep=False)
+NOT_BEGUN = ReplayPosition(0, 0, START, START, keep_ids=False)
 BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
 
 
@@ -68,7 +68,7 @@ class ReplayMarker(Marker):
         """Return the value of the key if the server rejected some of these rows."""
         return f"{self.batch_id}:{rows}:{REJECTED}:{reason}".encode()
 
-    def written(self, value: bytes | None, stream: bytes) -> MarkerState:
+    def parse_state(self, value: bytes | None, stream: bytes) -> MarkerState:
         """Return which rows of this run are in the stream. CommandError if another run has started."""
         position = ReplayPosition.parse(value, self.key(stream))
         if position is None or position.run < self.batch_id:
@@ -102,7 +102,7 @@ class ReplayTarget:
         self.servers = Servers(url)
         self._marker = ReplayMarker(name)
         self._sender: RowSender | None = None
-        self.rows = 0
+        self.rows_sent = 0
         self.first_id = ""
         self.last_id = ""
 
@@ -127,7 +127,7 @@ class ReplayTarget:
         state = self._state()
         if state is None:
             return True
-        if since.keep and parse_id(state.last_id) < parse_id(since.last):
+        if since.keep_ids and parse_id(state.last_id) < parse_id(since.last):
             found = f"it ends at {state.last_id}"
         elif state.entries_added is not None and state.entries_added < since.total:
             found = f"it has had only {plural(state.entries_added, 'entry')}"
@@ -174,16 +174,16 @@ class ReplayTarget:
         self._sender = RowSender(self._options(), self._marker)
 
     def _options(self) -> Options:
-        keep = "true" if self._marker.begin.keep else "false"
+        keep = "true" if self._marker.begin.keep_ids else "false"
         return parse_options({"url": self._url, "stream": self._stream, "keepIds": keep}, "sink")
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Send entries; the last ones may not be confirmed yet."""
         assert self._sender is not None
         ids = batch.column("id")
-        self._marker.record_ids(self.rows, ids)
+        self._marker.record_ids(self.rows_sent, ids)
         self._sender.send(self._sink_columns(batch))
-        self.rows += len(ids)
+        self.rows_sent += len(ids)
         self.first_id = self.first_id or ids[0].as_py()
         self.last_id = ids[-1].as_py()
 
@@ -191,7 +191,7 @@ class ReplayTarget:
         """Return the batch with the column names that the sink expects."""
         if "fields" in batch.schema.names and pa.types.is_map(batch.schema.field("fields").type):
             return batch
-        if not self._marker.begin.keep:
+        if not self._marker.begin.keep_ids:
             return batch.drop_columns(["id"])
         return batch.rename_columns(["_id" if name == "id" else name for name in batch.schema.names])
 
@@ -202,10 +202,10 @@ class ReplayTarget:
 
     def complete(self, is_first: bool) -> None:
         """Record that the replay is complete, but not if the first run (`is_first`) has added nothing."""
-        if not self.rows and is_first:
+        if not self.rows_sent and is_first:
             return  # nothing was added, so the replay may be run again
         begin = self._marker.begin
-        done = replace(self._marker.position(self.rows, self.last_id or begin.last), done=True)
+        done = replace(self._marker.position(self.rows_sent, self.last_id or begin.last), done=True)
         self.servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
 
     def delete_marker(self) -> None:

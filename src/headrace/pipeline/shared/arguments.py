@@ -24,14 +24,14 @@ def duration_ms(option: str, given: str | datetime.timedelta) -> int:
     return given // ONE_MS
 
 
-def at_least(option: str, given: int, minimum: int) -> int:
+def check_at_least(option: str, given: int, minimum: int) -> int:
     """Return the number. UsageError if it is below the minimum."""
     if given < minimum:
         raise UsageError(f"{option}: {given} is too low; the minimum is {minimum}")
     return given
 
 
-def positive(option: str, given: float) -> float:
+def check_positive(option: str, given: float) -> float:
     """Return the number. UsageError if it is no number, not above 0, or not finite."""
     if not isinstance(given, int | float) or not math.isfinite(given) or given <= 0:
         raise UsageError(f"{option}: expected a number above 0, or None for no limit, not {given!r}")

@@ -13,7 +13,7 @@ from headrace.suggestions import suggestion_suffix
 CANDIDATES_MAX = 10_000  # names that are compared
 
 
-def similar_stream(servers: Servers, name: str) -> str:
+def similar_stream_suffix(servers: Servers, name: str) -> str:
     """Return the end of an error message such as "; did you mean 'orders'?", or an empty string."""
     with suppress(ResponseError):  # the user may not SCAN
         return suggestion_suffix(name, islice(servers.iter_streams(), CANDIDATES_MAX))

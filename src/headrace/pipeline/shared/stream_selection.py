@@ -9,7 +9,7 @@ from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import normalize_name, stream_key
 from headrace.client.url import without_password
 from headrace.errors import UsageError
-from headrace.pipeline.shared.similar_streams import similar_stream
+from headrace.pipeline.shared.similar_streams import similar_stream_suffix
 from headrace.positions.stream_state import last_ids
 
 
@@ -33,13 +33,13 @@ def select_streams(url: str, names: str | Sequence[str] | None, pattern: str | N
         if pattern is not None:
             found = servers.scan(compile_pattern(pattern))
             if not found:
-                raise UsageError(f"{without_password(url)}: {no_match(pattern)}")
+                raise UsageError(f"{without_password(url)}: {no_match_message(pattern)}")
             return found
         streams = list(dict.fromkeys(map(normalize_name, names or ())))
         existing = last_ids(servers, streams)
         for name in streams:
             if name not in existing:
-                raise no_stream(servers, name)
+                raise no_such_stream_error(servers, name)
         return streams
 
 
@@ -51,17 +51,17 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         raise UsageError(f"{pattern!r} is not a regular expression: {error}") from error
 
 
-def no_match(pattern: str) -> str:
+def no_match_message(pattern: str) -> str:
     """Return the error text for a pattern without matches; for `orders*` it suggests `orders.*`."""
     hint = f"; it is a regular expression, in which {pattern[:-1]}.* means any ending"
     looks_like_glob = pattern.endswith("*") and pattern[-2:-1] not in (".", "]", ")")
     return f"no stream matches {pattern!r}{hint if looks_like_glob else ''}"
 
 
-def no_stream(servers: Servers, name: str) -> UsageError:
+def no_such_stream_error(servers: Servers, name: str) -> UsageError:
     """Return the error for a stream that does not exist; it names a similar one."""
     where = without_password(servers.url)
-    return UsageError(f"{where}: there is no stream {name!r}{similar_stream(servers, name)}")
+    return UsageError(f"{where}: there is no stream {name!r}{similar_stream_suffix(servers, name)}")
 
 
 def total_length(url: str, streams: Sequence[str]) -> int:

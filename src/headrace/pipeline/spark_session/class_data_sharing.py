@@ -17,7 +17,9 @@ from pathlib import Path
 
 import pyspark
 
-QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # no warnings about the file, which would go to stdout
+QUIET_JVM_OPTIONS = (
+    "-Xlog:disable -Xlog:all=error:stderr"  # no warnings about the file, which would go to stdout
+)
 
 
 def shared_classes_file() -> Path | None:
@@ -46,4 +48,4 @@ def java_options(path: Path | None) -> str:
         is_ours = path is not None and path.stat().st_uid == os.geteuid()
     except OSError:
         return ""
-    return f"-XX:SharedArchiveFile={path} {QUIET}" if is_ours else ""
+    return f"-XX:SharedArchiveFile={path} {QUIET_JVM_OPTIONS}" if is_ours else ""

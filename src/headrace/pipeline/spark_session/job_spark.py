@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headrace.pipeline.shared.interrupts import defer_interrupts
 from headrace.pipeline.spark_session.local_spark import local_spark, spark_errors_explained
 from headrace.spark import register
-from headrace.spark.decode.misfits import MisfitCounts, collected_misfits, collecting_misfits
+from headrace.spark.decode.misfits import MisfitCounts, read_misfit_counts, set_misfits_directory
 
 # Starts a session: the name of the application, its log file, the time zone.
 StartSpark = Callable[[str, Path, str], AbstractContextManager[SparkSession]]
@@ -67,6 +67,6 @@ def scratch_spark(
         prefix = f"{name.replace(' ', '-')}-"
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix=prefix)))
         if on_misfits is not None:
-            stack.enter_context(collecting_misfits(scratch))
-            stack.callback(lambda: on_misfits(collected_misfits(scratch)))
+            stack.enter_context(set_misfits_directory(scratch))
+            stack.callback(lambda: on_misfits(read_misfit_counts(scratch)))
         yield stack.enter_context(start(name, scratch / "spark.log", zone))

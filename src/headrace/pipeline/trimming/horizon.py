@@ -72,7 +72,7 @@ class TrimHorizon:
 
     length: int
     blockers: tuple[TrimBlocker, ...]
-    archived: EntryId | None
+    archived_through: EntryId | None
 
     @property
     def id(self) -> EntryId | None:
@@ -126,7 +126,7 @@ def archive_blocker(
 ) -> TrimBlocker:
     """Return an archive's blocker: its last entry, or all entries if that one is not in the stream."""
     position, tail = watermark.position, observed.state
-    if not watermark.table:
+    if not watermark.table_id:
         return TrimBlocker(
             None,
             f"an earlier version published that the stream is archived up to {position.id}, but not where: "

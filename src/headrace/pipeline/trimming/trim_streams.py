@@ -133,7 +133,10 @@ def trim_streams(
             watermarks = published_watermarks(client, stream)
             if contents is not None:
                 own = archive_watermark(contents, stream)
-                watermarks = [own, *(each for each in watermarks if not is_replaced(each, contents))]
+                watermarks = [
+                    own,
+                    *(each for each in watermarks if not is_watermark_of_archive(each, contents)),
+                ]
                 check_archived_files(client, stream, contents)
             try:
                 result = trim_stream(
@@ -151,12 +154,12 @@ def archive_watermark(contents: Archive, stream: str) -> Watermark:
     """Return the watermark of a stream that the table of an archive states, not the published one."""
     through = contents.archived_through.get(stream, START)
     position = contents.positions.get(stream, Position(through))
-    return Watermark(position, contents.table, str(contents.location))
+    return Watermark(position, contents.table_id, str(contents.location))
 
 
-def is_replaced(watermark: Watermark, contents: Archive) -> bool:
+def is_watermark_of_archive(watermark: Watermark, contents: Archive) -> bool:
     """Return whether an archive's own table replaces a watermark; not that of the original of a copy."""
-    is_own = watermark.table == contents.table
+    is_own = watermark.table_id == contents.table_id
     return is_own and (not watermark.location or is_same_place(watermark.location, contents.location))
 
 
@@ -233,8 +236,8 @@ def trim_step(client: Any, stream: str | bytes, horizon: TrimHorizon, exactly: b
     Returns:
         How many entries were removed; None if the stream or its groups have changed.
     """
-    assert horizon.id is not None and horizon.archived is not None
-    limit, anchor = format_id(horizon.id), format_id(horizon.archived)
+    assert horizon.id is not None and horizon.archived_through is not None
+    limit, anchor = format_id(horizon.id), format_id(horizon.archived_through)
     try:
         removed_now = client.eval(
             TRIM_SCRIPT, 1, stream, limit, anchor, "=" if exactly else "~", STEP_ENTRIES_MAX

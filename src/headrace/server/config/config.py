@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.errors import CommandError, UsageError, to_text
-from headrace.keyspace.glob import select
+from headrace.keyspace.glob import matching_names
 from headrace.resp.inline import split_line
-from headrace.server.config.config_types import BufferLimits, Numbers, Rules, UserLines, Value
+from headrace.server.config.config_types import BufferLimits, Numbers, SavePoints, UserLines, Value
 from headrace.server.config.directive import Directive
 from headrace.server.config.directives import ALIASES, BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.environment import directives_in, similar_variables
@@ -30,10 +30,12 @@ class Config:
         self.file: str = ""
         self.origins: dict[str, str] = {}  # where a directive was set last; missing for a default
         self.warnings: list[str] = []
-        self.requested: dict[str, Value] = {}  # requested values that the server has overridden
+        self.overridden_values: dict[str, Value] = {}  # requested values that the server has overridden
         # For CONFIG REWRITE: directives that may be repeated, each with a function that returns its lines.
         self.repeated_lines: dict[str, Callable[[], list[list[str]]]] = {}
-        self.being_set: frozenset[str] = frozenset()  # directives of the running CONFIG SET, changed or not
+        self.names_being_set: frozenset[str] = (
+            frozenset()
+        )  # directives of the running CONFIG SET, changed or not
         self._ignored: set[str] = set()
         self._rejected: dict[
             str, str
@@ -64,7 +66,7 @@ class Config:
     def save_rules(self) -> tuple[tuple[int, int], ...]:
         """Return the rules of `save`: pairs of seconds and changes."""
         rules = self.values["save"]
-        assert isinstance(rules, Rules)
+        assert isinstance(rules, SavePoints)
         return rules.pairs
 
     def formatted(self, name: str) -> str:
@@ -76,12 +78,12 @@ class Config:
 
         CONFIG GET shows this value; CONFIG REWRITE writes the requested one.
         """
-        self.requested.setdefault(name, self.values[name])
+        self.overridden_values.setdefault(name, self.values[name])
         self.values[name] = value
 
     def requested_value(self, name: str) -> Value:
         """Return the value as it was requested, also if the server uses another one."""
-        return self.requested.get(name, self.values[name])
+        return self.overridden_values.get(name, self.values[name])
 
     # CONFIG GET and CONFIG SET.
 
@@ -90,7 +92,7 @@ class Config:
         names = [name.encode() for name in (*self.values, *ALIASES) if name != "user"]
         return [
             (name, self.formatted(canonical(name.decode())).encode("utf-8", "surrogateescape"))
-            for name in select(patterns, names)
+            for name in matching_names(patterns, names)
         ]
 
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:
@@ -101,19 +103,19 @@ class Config:
             if found is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
             if not found.mutable:
-                raise set_failed(name, "can't set immutable config")
+                raise config_set_error(name, "can't set immutable config")
         changed: dict[str, Value] = {}
         for name, value in shown:
             directive = BY_NAME[canonical(name)]
             try:
                 changed[directive.name] = _changed(directive, self._with_before(directive, [value]))
             except ValueError as wrong:
-                raise set_failed(name, str(wrong)) from None
+                raise config_set_error(name, str(wrong)) from None
         self.values.update(changed)
-        self.being_set = frozenset(changed)
+        self.names_being_set = frozenset(changed)
         for name in changed:
             self.origins[name] = "CONFIG SET"
-            self.requested.pop(name, None)
+            self.overridden_values.pop(name, None)
 
     # redis.conf, the environment and the command line.
 
@@ -204,14 +206,14 @@ class Config:
             raise UsageError(f"{where}: {name} {shown}: {wrong}") from None
         self.origins[name] = where
         self._rejected.pop(name, None)
-        if directive.only is not None and value != directive.only:
+        if directive.only_value is not None and value != directive.only_value:
             text = f"{where}: {name} {' '.join(words)}: {directive.why}"
             if directive.unsupported_is_fatal:
                 self._rejected[name] = text
             else:
                 self.warnings.append(text)
-        elif isinstance(value, Rules) and value.pairs:  # each line adds to the earlier ones
-            self.values[name] = Rules((*self.save_rules(), *value.pairs))
+        elif isinstance(value, SavePoints) and value.pairs:  # each line adds to the earlier ones
+            self.values[name] = SavePoints((*self.save_rules(), *value.pairs))
         elif isinstance(value, UserLines):
             before = self.values[name]
             assert isinstance(before, UserLines)
@@ -249,7 +251,7 @@ def _similar_option(option: str) -> str:
     return f"did you mean --{near[0]}?" if near else "options begin with --, as in --port 7777"
 
 
-def set_failed(name: str, why: str) -> CommandError:
+def config_set_error(name: str, why: str) -> CommandError:
     """Return the error of a CONFIG SET that failed because of this directive."""
     return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 
@@ -257,6 +259,6 @@ def set_failed(name: str, why: str) -> CommandError:
 def _changed(directive: Directive, words: list[str]) -> Value:
     """Return the value that CONFIG SET requests. Raises ValueError with the reason."""
     value = directive.kind.parse(words)
-    if directive.only is not None and value != directive.only:
+    if directive.only_value is not None and value != directive.only_value:
         raise ValueError(directive.why)
     return value

@@ -12,7 +12,7 @@ from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 
 
 @dataclass(frozen=True)
-class Rules:
+class SavePoints:
     """When to save snapshots: pairs of seconds and changes."""
 
     pairs: tuple[tuple[int, int], ...]
@@ -32,7 +32,7 @@ class UserLines:
     lines: tuple[tuple[str, ...], ...] = ()
 
 
-Value = int | bool | str | list[str] | OutputBufferLimits | Rules | Numbers | UserLines
+Value = int | bool | str | list[str] | OutputBufferLimits | SavePoints | Numbers | UserLines
 
 U31_MAX = (1 << 31) - 1
 I63_MAX = (1 << 63) - 1
@@ -202,15 +202,15 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class OwnChoice(Choice):
+class NonRedisChoice(Choice):
     """A choice with other words than Redis has; a word that only Redis accepts is rejected with `why`."""
 
-    theirs: tuple[str, ...]
+    redis_words: tuple[str, ...]
     why: str
 
     def parse(self, words: list[str]) -> Value:
         """Parse in upper or lower case."""
-        if single_word(words).lower() in self.theirs:
+        if single_word(words).lower() in self.redis_words:
             raise ValueError(self.why)
         return Choice.parse(self, words)
 
@@ -267,11 +267,11 @@ class SaveRules:
         numbers = [int(word) for word in words]
         if not all(numbers[::2]):
             raise ValueError("Invalid save parameters")
-        return Rules(tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+        return SavePoints(tuple(zip(numbers[::2], numbers[1::2], strict=True)))
 
     def show(self, value: Value) -> str:
         """Return all numbers, separated by spaces."""
-        assert isinstance(value, Rules)
+        assert isinstance(value, SavePoints)
         return " ".join(f"{seconds} {changes}" for seconds, changes in value.pairs)
 
 
@@ -292,7 +292,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Protocols(Words):
+class TlsVersions(Words):
     """TLS versions; empty for all secure ones. Older versions are not available."""
 
     syntax = "`TLSv1.2`, `TLSv1.3`"

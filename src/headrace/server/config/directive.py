@@ -24,7 +24,7 @@ class Directive:
     default: str
     about: str
     mutable: bool = True
-    only: Value | None = None
+    only_value: Value | None = None
     why: str = ""
     unsupported_is_fatal: bool = False
     secret: bool = False

@@ -17,7 +17,7 @@ ALIKE = 0.75  # PROT is as near to PORT
 
 def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yield variable, directive and value for each variable that names a directive, in alphabetical order."""
-    known = {variable(name): name for name in names}
+    known = {variable_name(name): name for name in names}
     for found in sorted(environment):
         name = known.get(found)
         if name is not None and not environment[found].startswith(SERVICE_LINK):
@@ -26,13 +26,13 @@ def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Itera
 
 def similar_variables(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield variables that nearly name a directive, each with the correct name."""
-    known = [variable(name).removeprefix(PREFIX) for name in names]
+    known = [variable_name(name).removeprefix(PREFIX) for name in names]
     for found in sorted(environment):
         word = found.removeprefix(PREFIX)
         if found.startswith(PREFIX) and not found.startswith(SERVICE) and word not in known:
             yield from ((found, PREFIX + near) for near in difflib.get_close_matches(word, known, 1, ALIKE))
 
 
-def variable(name: str) -> str:
+def variable_name(name: str) -> str:
     """Return the environment variable of a directive."""
     return PREFIX + name.upper().replace("-", "_")

@@ -20,7 +20,7 @@ from contextlib import suppress
 from headrace.errors import CommandError, UsageError, to_text
 from headrace.resp.inline import split_line
 from headrace.server.config.config import Config
-from headrace.server.config.config_types import Memory, PrimaryAddress, Rules, UserLines, Value
+from headrace.server.config.config_types import Memory, PrimaryAddress, SavePoints, UserLines, Value
 from headrace.server.config.directive import Directive
 from headrace.server.config.directives import BY_NAME, DIRECTIVES, canonical
 
@@ -109,14 +109,14 @@ def rewritten(config: Config, text: bytes) -> bytes:
     if more and HEADING not in result:
         result += [b"", HEADING] if result else [HEADING]
     result += more
-    if any(users_in(config, result) != len(said) for said in repeated.values()):
+    if any(count_users(config, result) != len(said) for said in repeated.values()):
         raise UsageError(
             "an included file defines users, which would be written twice; move them to an aclfile"
         )
     return b"\n".join([*result, b""])
 
 
-def users_in(config: Config, lines: list[bytes]) -> int:
+def count_users(config: Config, lines: list[bytes]) -> int:
     """Return how many users the file defines, including its included files."""
     found = Config()
     found.read_lines(config.file, lines)
@@ -147,7 +147,7 @@ def missing(config: Config, lines: list[bytes]) -> list[bytes]:
         if isinstance(found.values[name], UserLines):  # users are written as repeated lines
             continue
         if found.values[name] != config.requested_value(name):
-            if isinstance(found.values[name], Rules) and found.save_rules():
+            if isinstance(found.values[name], SavePoints) and found.save_rules():
                 more.append(b'save ""')  # otherwise the rules would add up
             more.append(line_of(directive, config.requested_value(name)))
     return more

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from headrace.access.rule_errors import InvalidUserFile
-from headrace.access.users import DEFAULT, Users, read_file
+from headrace.access.users import DEFAULT, Users, parse_user_file
 from headrace.commands.server_interface import NoAclFile
 from headrace.engine.authorization import Authorization
 from headrace.errors import CommandError, UsageError, to_text
@@ -26,7 +26,7 @@ class NotSaved(CommandError):
     text = "ERR There was an error trying to save the ACLs. Please check the server logs for more information"
 
 
-def path_of(config: Config) -> str:
+def aclfile_path(config: Config) -> str:
     """Return the path of aclfile, relative to dir; empty if there is none."""
     name = config.text("aclfile")
     return os.path.join(config.text("dir"), name) if name else ""
@@ -41,8 +41,8 @@ def load_initial_users(config: Config, users: Users) -> None:
         raise UsageError(f"aclfile {config.text('aclfile')}: {text}")
     users.set_default_password(_raw(config.text("requirepass")))
     try:
-        if path_of(config):
-            users.load(read(path_of(config)))
+        if aclfile_path(config):
+            users.load(read(aclfile_path(config)))
         elif lines.lines:
             named = [(f"user {words[0]}", [_raw(word) for word in words]) for words in lines.lines]
             if not any(words[0] == DEFAULT for _, words in named):  # it may have a password already
@@ -81,7 +81,7 @@ def read(path: str) -> list[tuple[str, list[bytes]]]:
         text = Path(path).read_bytes()
     except OSError as wrong:
         raise CommandError(f"ERR Error loading ACLs, opening file '{path}': {wrong.strerror}") from None
-    return read_file(path, text)
+    return parse_user_file(path, text)
 
 
 def write(path: str, lines: list[bytes]) -> None:

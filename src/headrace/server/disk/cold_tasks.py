@@ -1,6 +1,6 @@
 """Cold storage of the server: threads write and read cold files, so that the event loop waits for no disk.
 
-    event loop   step() ─ batch ─▶            ─▶ place_batch()    park ─ run ─▶           ─▶ run_loaded()
+    event loop   step() ─ batch ─▶            ─▶ place_batch()    park ─ run ─▶           ─▶ on_run_loaded()
                                    │          │                               │           │
     thread                         write, sync                                read, check
 
@@ -32,7 +32,7 @@ from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
-from headrace.server.config.config import Config, set_failed
+from headrace.server.config.config import Config, config_set_error
 from headrace.server.disk import cold_object_store
 from headrace.server.disk.cold_object_store import ColdObjectStore
 from headrace.streams.cold_run import ColdRun
@@ -49,7 +49,7 @@ class ColdTasks:
     def __init__(
         self, config: Config, engine: Engine, clock: RealClock, disk: DiskDirectory, wake: Callable[[], None]
     ) -> None:
-        """Start no thread yet. wake: has the event loop call take_results(); thread-safe."""
+        """Start no thread yet. wake: has the event loop call run_results(); thread-safe."""
         self.config = config
         self.engine = engine
         self.clock = clock
@@ -70,10 +70,10 @@ class ColdTasks:
     def apply_config(self) -> None:
         """Apply the limits of the configuration, which may open the cold storage. Raises CommandError."""
         limit = self.config.number("stream-hot-memory")
-        if limit and self.engine.cold is None:
+        if limit and self.engine.cold_storage is None:
             self.engine.open_cold_storage(self.store, limit)
         self.object_store.apply_config()
-        cold = self.engine.cold
+        cold = self.engine.cold_storage
         if cold is not None:
             cold.limit = limit
             cold.cache.limit = self.config.number("cold-cache-memory")
@@ -85,7 +85,7 @@ class ColdTasks:
 
         Does nothing if it is open.
         """
-        if self.engine.cold is not None:
+        if self.engine.cold_storage is not None:
             return
         if self._is_loaded:
             try:
@@ -101,7 +101,7 @@ class ColdTasks:
         Raises OSError, HeadraceError.
         """
         self.object_store.attach()
-        if self.config.flag("appendonly") and self.engine.cold is None:
+        if self.config.flag("appendonly") and self.engine.cold_storage is None:
             manifest = None
             with suppress(Damaged, OSError):  # which the recovery reports
                 manifest = Manifest.load(self.disk, self.names)
@@ -124,18 +124,18 @@ class ColdTasks:
         self._start()
 
     def _start(self) -> None:
-        cold = self.engine.cold
+        cold = self.engine.cold_storage
         if cold is None or self._threads:
             return
         try:
             self.disk.lock()
         except HeadraceError as error:
-            raise set_failed("stream-hot-memory", str(error)) from None
+            raise config_set_error("stream-hot-memory", str(error)) from None
         self.object_store.begin()
         writer, readers = ThreadPoolExecutor(1, "cold-writer"), ThreadPoolExecutor(READERS, "cold-reader")
         store_readers = ThreadPoolExecutor(STORE_READERS, "cold-store-reader")
         self._threads = [writer, readers, store_readers]
-        cold.writer = lambda batch: writer.submit(self._store, cold, batch)
+        cold.start_writing = lambda batch: writer.submit(self._store, cold, batch)
 
         def load(run: ColdRun) -> None:
             chosen = store_readers if self.store.is_remote(run.place) else readers
@@ -149,18 +149,18 @@ class ColdTasks:
     def close(self) -> None:
         """End the threads when their running tasks are done, and seal the current file."""
         self.object_store.close()
-        if self.engine.cold is not None:
-            self.engine.cold.writer = None
+        if self.engine.cold_storage is not None:
+            self.engine.cold_storage.start_writing = None
             self.store.run_in_background = None
         for threads in self._threads:
             threads.shutdown(cancel_futures=True)
         self.files.close()
 
-    def enter_event_loop(self) -> None:
+    def set_event_loop_thread(self) -> None:
         """Register the calling thread as that of the event loop, which must not wait for an object store."""
-        self.store.event_loop = threading.get_ident()
+        self.store.event_loop_thread_id = threading.get_ident()
 
-    def take_results(self) -> None:
+    def run_results(self) -> None:
         """Apply the results of the threads: free stored nodes, run parked requests."""
         while self._results:
             self._results.popleft()()
@@ -176,7 +176,7 @@ class ColdTasks:
             stored = cold.store.load(place)
         except Exception as error:  # the request that waits tries again, and reports it
             self._log_failure(error, self.store.is_remote(place))
-        self._report(lambda: self.engine.run_loaded(run, stored, self.clock.now_ms()))
+        self._report(lambda: self.engine.on_run_loaded(run, stored, self.clock.now_ms()))
 
     def _log_failure(self, error: Exception, is_remote: bool) -> None:
         """Log that a run could not be read. Clients can read a damaged run again at any rate.
@@ -204,16 +204,16 @@ def fields(tasks: ColdTasks) -> Section:
     """Return the fields of INFO about cold storage; none if there is none."""
     engine, uploader = tasks.engine, tasks.object_store.uploader
     of_store = cold_object_store.fields(uploader) if uploader is not None else []
-    cold = engine.cold
+    cold = engine.cold_storage
     if cold is None:
         return of_store
     totals = cold.cache.totals
     damaged = cold.store.damaged_file_count() if isinstance(cold.store, ColdStore) else 0
     return [
         ("stream_hot_memory", cold.limit),
-        ("cold_entries", totals.entries),
-        ("cold_runs", totals.runs),
-        ("cold_bytes", totals.weight),
+        ("cold_entries", totals.entry_count),
+        ("cold_runs", totals.run_count),
+        ("cold_bytes", totals.memory_bytes),
         ("cold_files", cold.store.file_count()),
         ("cold_files_damaged", damaged),
         ("cold_stored_bytes", cold.store.stored_bytes()),

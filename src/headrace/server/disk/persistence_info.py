@@ -26,7 +26,7 @@ def fields(
         ("current_cow_peak", 0),
         ("current_cow_size", 0),
         ("current_cow_size_age", 0),
-        ("current_fork_perc", "0.00" if job is None else f"{100 * job.share_done():.2f}"),
+        ("current_fork_perc", "0.00" if job is None else f"{100 * job.fraction_done():.2f}"),
         ("current_save_keys_processed", done),
         ("current_save_keys_total", total),
         *snapshot_fields(saving, startup, now),
@@ -42,7 +42,7 @@ def fields(
 def snapshot_fields(saving: SaveManager, startup: Startup, now: int) -> Section:
     """Return the fields of snapshots."""
     return [
-        ("rdb_changes_since_last_save", saving.changes()),
+        ("rdb_changes_since_last_save", saving.changes_since_save()),
         ("rdb_bgsave_in_progress", int(saving.is_running(SNAPSHOT))),
         ("rdb_last_save_time", saving.saved_ms // 1000),
         ("rdb_last_bgsave_status", "err" if saving.save_failed else "ok"),
@@ -89,4 +89,4 @@ def log_fields(saving: SaveManager, durability: Durability) -> Section:
 
 def seconds_running(saving: SaveManager, job: str, now: int) -> int:
     """Return for how many seconds that job has been running; -1 if it is not."""
-    return (now - saving.started_ms) // 1000 if saving.job == job else -1
+    return (now - saving.started_ms) // 1000 if saving.job_kind == job else -1

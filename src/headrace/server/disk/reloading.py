@@ -58,14 +58,14 @@ class Reloading:
         engine = self.engine
         engine.keyspace.flush_all()
         recording = engine.effects.recording
-        engine.record_effects(False)  # they are in the log already
+        engine.set_effect_recording(False)  # they are in the log already
         try:
             self.startup.replay(now_ms)
         except (OSError, HeadraceError) as wrong:
             LOG.error("DEBUG LOADAOF: %s", wrong)
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None
         finally:
-            engine.record_effects(recording)
+            engine.set_effect_recording(recording)
 
     def _check_loaded(self) -> None:
         """Reject DEBUG during a load: memory holds a part of the data and must not be saved."""

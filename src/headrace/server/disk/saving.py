@@ -17,7 +17,7 @@ from contextlib import suppress
 from headrace.commands.server.saving import OtherChildRunning, RewriteRunning, SaveRunning
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
-from headrace.keyspace.image import KeyspaceImage
+from headrace.keyspace.keyspace_image import KeyspaceImage
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.aof.rewrite import command_steps, write_commands
@@ -79,9 +79,9 @@ class SaveManager:
         self.files = files
         self.durability = durability
         self.snapshot_fields = snapshot_fields
-        self.running: SnapshotJob | None = None
+        self.running_job: SnapshotJob | None = None
         self.jobs_started = 0
-        self.job = ""  # what the running job does: SNAPSHOT, REWRITE or empty
+        self.job_kind = ""  # what the running job does: SNAPSHOT, REWRITE or empty
         self.file_name = ""  # the file that it writes
         self.started_ms = 0
         self.changes_at_start = 0
@@ -106,13 +106,13 @@ class SaveManager:
         """Return the RDB version of snapshots."""
         return by_name(self.config.text("rdb-stream-types"))
 
-    def changes(self) -> int:
+    def changes_since_save(self) -> int:
         """Return the number of changes since the last snapshot."""
         return self.engine.keyspace.changes - self.saved_changes
 
     def is_running(self, job: str) -> bool:
         """Return whether that job is running, or is about to start."""
-        return self.job == job or (self.running is None and self.queued[:1] == [job])
+        return self.job_kind == job or (self.running_job is None and self.queued[:1] == [job])
 
     def background_save(self, schedule: bool) -> bytes:
         """Run BGSAVE; return its reply. Raises CommandError if a job is running or queued.
@@ -121,7 +121,7 @@ class SaveManager:
         """
         if self.is_running(SNAPSHOT):
             raise SaveRunning()
-        if (self.running is not None or self.queued) and not schedule:
+        if (self.running_job is not None or self.queued) and not schedule:
             raise OtherChildRunning()
         waits = self._must_wait()
         self._enqueue(SNAPSHOT)
@@ -148,7 +148,7 @@ class SaveManager:
 
     def kill_rewrite(self) -> None:
         """Cancel the running job if it is a rewrite."""
-        if self.job == REWRITE:
+        if self.job_kind == REWRITE:
             self.kill()
 
     def save(self, now: int) -> None:
@@ -166,7 +166,7 @@ class SaveManager:
 
     def on_flushall(self, now: int) -> None:
         """Discard a running snapshot after FLUSHALL, and save the empty data if there are `save` rules."""
-        if self.job == SNAPSHOT:
+        if self.job_kind == SNAPSHOT:
             self.kill()
         if self.config.save_rules():
             with suppress(CommandError):  # logged, and shown in INFO
@@ -178,7 +178,7 @@ class SaveManager:
 
     def _must_wait(self) -> bool:
         """Return whether a new job has to wait for others, or for the image of a snapshot for replicas."""
-        return self.running is not None or bool(self.queued) or self.engine.keyspace.image is not None
+        return self.running_job is not None or bool(self.queued) or self.engine.keyspace.image is not None
 
     def _enqueue(self, job: str) -> None:
         if job not in self.queued:
@@ -189,18 +189,18 @@ class SaveManager:
 
     def tick(self, now: int) -> None:
         """Finish a job that has ended, and start one that is queued or due. Called between two turns."""
-        if self.running is not None and self.running.has_ended():
+        if self.running_job is not None and self.running_job.has_ended():
             self._end_job(now)
-        if self.running is None and not self.queued:
+        if self.running_job is None and not self.queued:
             self._enqueue_due(now)
-        if self.running is None and self.queued and self.engine.keyspace.image is None:
+        if self.running_job is None and self.queued and self.engine.keyspace.image is None:
             self._start(self.queued.pop(0), now)
 
     def ms_until_due(self, now: int, interval: int) -> int:
         """Return in how many milliseconds tick() must run at the latest; -1 for never."""
-        if self.running is not None or self.queued or self._log_needs_rewrite():
+        if self.running_job is not None or self.queued or self._log_needs_rewrite():
             return interval
-        changes = self.changes()
+        changes = self.changes_since_save()
         waits = [s * 1000 + 1 - (now - self.saved_ms) for s, n in self.config.save_rules() if changes >= n]
         return max(min(waits), interval) if waits else -1
 
@@ -215,7 +215,7 @@ class SaveManager:
         if rewrite_may and (self._log_needs_rewrite() or self._log_has_grown()):
             self._enqueue(REWRITE)
         elif not (self.save_failed and 0 <= now - self.save_tried_ms < SAVE_RETRY_MS):
-            changes, seconds = self.changes(), (now - self.saved_ms) / 1000
+            changes, seconds = self.changes_since_save(), (now - self.saved_ms) / 1000
             if any(changes >= n and seconds > s for s, n in self.config.save_rules()):
                 self._enqueue(SNAPSHOT)
 
@@ -246,7 +246,7 @@ class SaveManager:
         except (OSError, HeadraceError) as wrong:
             self._failed(job, describe_error(wrong))
             return
-        self.job = job
+        self.job_kind = job
         self.durability.set_job_writing(True)
         logging.getLogger("headrace").info("%s started", job)
 
@@ -271,7 +271,7 @@ class SaveManager:
         self.rewrite = log.begin_rewrite(as_rdb)
         writer = self._rdb_writer(True, {}, self.rewrite.references) if as_rdb else self._command_writer()
         now = self._time_of_snapshot({}, now)
-        self._launch(self.rewrite.temporary, True, writer, lambda: None, now)
+        self._launch(self.rewrite.temporary_path, True, writer, lambda: None, now)
 
     def _launch(
         self,
@@ -290,7 +290,7 @@ class SaveManager:
             file.close()
             raise HeadraceError(str(error)) from None
         effort = self.config.number("snapshot-effort")
-        self.running = SnapshotJob(
+        self.running_job = SnapshotJob(
             self.loop, self.engine, effort, thread, steps_for(thread), file.sync, publish, now
         )
 
@@ -304,7 +304,7 @@ class SaveManager:
             fields: of the snapshot; empty if it names no position in the stream of replication.
         """
         keyspace = self.engine.keyspace
-        return keyspace.before_first_expiry(now) if fields or keyspace.hides_expired() else now
+        return keyspace.time_before_first_expiry(now) if fields or keyspace.hides_expired() else now
 
     def _rdb_writer(
         self, aof_base: bool, fields: dict[bytes, bytes], references: ColdReferences | None = None
@@ -332,11 +332,11 @@ class SaveManager:
 
     def _end_job(self, now: int) -> None:
         """Use or discard the result of a job that has ended."""
-        running, job = self.running, self.job
+        running, job = self.running_job, self.job_kind
         assert running is not None
-        self.running, self.job = None, ""
+        self.running_job, self.job_kind = None, ""
         self.durability.set_job_writing(False)
-        reason = running.reason
+        reason = running.failure_reason
         if not reason:
             try:
                 self._complete(job, now)
@@ -383,11 +383,11 @@ class SaveManager:
 
     def kill(self) -> None:
         """Cancel the running job and remove its file."""
-        if self.running is None:
+        if self.running_job is None:
             return
-        self.running.kill()
-        job = self.job
-        self.running, self.job = None, ""
+        self.running_job.kill()
+        job = self.job_kind
+        self.running_job, self.job_kind = None, ""
         self.durability.set_job_writing(False)
         if job == SNAPSHOT:
             self._remove(self.file_name)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from headrace import system
 from headrace.engine.engine import Engine
-from headrace.keyspace.image import KeyspaceImage
+from headrace.keyspace.keyspace_image import KeyspaceImage
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.rdb.encoder_thread import EncoderCancelled, EncoderState, EncoderThread
 from headrace.server.loop.event_loop import EventLoop
@@ -60,7 +60,7 @@ class SnapshotJob:
         self.loop = loop
         self.thread = thread
         self.effort = effort
-        self.reason = ""  # of a failure, after the end
+        self.failure_reason = ""  # of a failure, after the end
         self.keys_written = 0
         self.data_bytes = engine.keyspace.memory.total  # about what the thread gets
         self.image = engine.keyspace.freeze(now)
@@ -99,7 +99,7 @@ class SnapshotJob:
             self._release()
         return again if more else PAUSE_MS
 
-    def share_done(self) -> float:
+    def fraction_done(self) -> float:
         """Return about how much of the snapshot is written, as a fraction from 0 to 1."""
         return min(self.thread.taken_bytes() / max(self.data_bytes, 1), 1.0)
 
@@ -155,7 +155,7 @@ class SnapshotJob:
         try:
             self.thread.size()
         except Exception as error:
-            self.reason = self._failure or describe_error(error)
+            self.failure_reason = self._failure or describe_error(error)
         return True
 
     def kill(self) -> None:
@@ -165,4 +165,4 @@ class SnapshotJob:
         self._release()
         self._leave_loop()
         self.thread.cancel()
-        self.reason = "it was cancelled"
+        self.failure_reason = "it was cancelled"

@@ -21,7 +21,7 @@ from headrace.engine.foreign_commands import log_replayer
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.data_directory import DiskDirectory
-from headrace.persistence.recovery import Recovered, recover, skipped_notes
+from headrace.persistence.recovery import RecoveryResult, recover, skipped_notes
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.loop.event_loop import EventLoop
@@ -55,11 +55,11 @@ class Startup:
         self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.keys_loaded = 0
         self.file = ""  # being read
-        self.done = 0  # bytes of it that are read
-        self.total = 0
+        self.bytes_done = 0  # bytes of it that are read
+        self.bytes_total = 0
         self.started_s = 0.0
         self.last_turn_s = 0.0  # when the event loop ran last
-        self.show: Callable[[], None] | None = None  # draws the progress bar
+        self.draw_progress_bar: Callable[[], None] | None = None  # draws the progress bar
 
     def lock(self) -> None:
         """Lock the directory if the configuration makes this server write to it. Raises UsageError."""
@@ -68,7 +68,7 @@ class Startup:
             if self.config.flag("appendonly") or self.config.save_rules() or cools:
                 self.files.lock()
 
-    def load(self, now: int) -> Recovered:
+    def load(self, now: int) -> RecoveryResult:
         """Load the directory into memory. Raises UsageError or LoadInterrupted."""
         self.started_s = self.last_turn_s = time.time()
         self.engine.write_gate.set_loading(True)
@@ -77,7 +77,7 @@ class Startup:
                 found = self._recover(now)
         finally:
             self.engine.write_gate.set_loading(False)
-            self.engine.rules.suspend()
+            self.engine.rule_runner.suspend()
         self.engine.stats.reset()
         self.keys_loaded = found.keys
         for note in found.notes:
@@ -94,7 +94,7 @@ class Startup:
         )
         return found
 
-    def _recover(self, now: int) -> Recovered:
+    def _recover(self, now: int) -> RecoveryResult:
         skips = self.config.flag("load-skip-foreign-types")
         replay, skipped = log_replayer(self.engine, now, skips)
         found = recover(
@@ -135,7 +135,7 @@ class Startup:
 
     def _progress(self, file: str, done: int, total: int) -> None:
         """Run a turn of the event loop between two records, so that clients get LOADING."""
-        self.file, self.done, self.total = file, done, total
+        self.file, self.bytes_done, self.bytes_total = file, done, total
         now = time.time()
         if 0 <= now - self.last_turn_s < TURN_S:
             return
@@ -143,8 +143,8 @@ class Startup:
         self.loop.run_once(0)
         if self.is_stopped():
             raise LoadInterrupted()
-        if self.show is not None and now - self.started_s > SHOWN_AFTER_S:
-            self.show()
+        if self.draw_progress_bar is not None and now - self.started_s > SHOWN_AFTER_S:
+            self.draw_progress_bar()
 
     @contextmanager
     def _progress_bar(self) -> Iterator[None]:
@@ -161,25 +161,30 @@ class Startup:
 
         def show() -> None:
             bars.start()
-            bars.update(task, description=f"loading {self.file}", completed=self.done, total=self.total)
+            bars.update(
+                task, description=f"loading {self.file}", completed=self.bytes_done, total=self.bytes_total
+            )
 
-        self.show = show
+        self.draw_progress_bar = show
         try:
             yield
         finally:
-            self.show = None
+            self.draw_progress_bar = None
             bars.stop()
 
     def info(self) -> Section:
         """Return INFO's fields of a running load."""
         seconds = max(time.time() - self.started_s, 0.001)
-        left = (self.total - self.done) * seconds / self.done if self.done else 0
+        left = (self.bytes_total - self.bytes_done) * seconds / self.bytes_done if self.bytes_done else 0
         return [
             ("loading_start_time", int(self.started_s)),
-            ("loading_total_bytes", self.total),
+            ("loading_total_bytes", self.bytes_total),
             ("loading_rdb_used_mem", 0),
-            ("loading_loaded_bytes", self.done),
-            ("loading_loaded_perc", f"{100 * self.done / self.total if self.total else 0:.2f}"),
+            ("loading_loaded_bytes", self.bytes_done),
+            (
+                "loading_loaded_perc",
+                f"{100 * self.bytes_done / self.bytes_total if self.bytes_total else 0:.2f}",
+            ),
             ("loading_eta_seconds", int(left)),
         ]
 

@@ -36,9 +36,9 @@ from headrace.resp.buffer_pool import BufferPool
 from headrace.resp.parser import RequestParser
 from headrace.resp.writer import ReplyWriter
 from headrace.server.loop import descriptors
-from headrace.server.loop.client_limits import OutputBufferMonitor
 from headrace.server.loop.connection import Connection
 from headrace.server.loop.handshakes import Handshakes
+from headrace.server.loop.output_buffer_monitor import OutputBufferMonitor
 from headrace.server.loop.tls_connection import TlsConnection
 from headrace.visibility import Public
 
@@ -47,7 +47,7 @@ SHARE_BYTES = cython.declare(cython.Py_ssize_t, 32 * 1024)  # of short requests:
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
-BACKLOG_MAX = cython.declare(cython.Py_ssize_t, limits.BACKLOG_BYTES_MAX)
+BACKLOG_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_OF_ALL_MAX)
 UNAUTHENTICATED_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
 AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
@@ -87,14 +87,16 @@ class EventLoop:
     query_max: Public[cython.longlong]  # bytes of requests not yet executed; a client with more is closed
     output_monitor: OutputBufferMonitor  # closes clients that leave too many reply bytes unread
     query_limit_disconnections: Public[cython.longlong]
-    backlog: cython.Py_ssize_t  # bytes of unread replies above UNSENT_MAX, and of requests that wait for them
+    backlog_bytes: (
+        cython.Py_ssize_t
+    )  # bytes of unread replies above UNSENT_MAX, and of requests that wait for them
     received: Public[cython.longlong]
     sent: Public[cython.longlong]
     poller: select.epoll
     poll_fd: cython.int  # its descriptor
     events: bytearray  # the events that the last poll returned
     events_p: cython.p_uchar
-    accepting: set[int]  # the descriptors of listeners
+    listener_fds: set[int]  # the descriptors of listeners
     handlers: dict[int, Callable[[], None]]  # of descriptors that belong to no client: called when readable
     connections: dict[int, Connection]
     handshakes: Handshakes  # of TLS clients
@@ -114,15 +116,15 @@ class EventLoop:
         self.timer_idle_from = self.timer_idle_until = self.background_at_ns = 0
         self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
         self.output_monitor, self.handshakes = OutputBufferMonitor(), Handshakes()
-        self.clock_watch = ClockWatch(clock, engine.adjust_clock, self.output_monitor.shift_clock)
-        self.backlog = 0
+        self.clock_watch = ClockWatch(clock, engine.on_clock_set, self.output_monitor.shift_clock)
+        self.backlog_bytes = 0
         self.received = self.sent = self.query_limit_disconnections = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
         self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
         self.events_p = self.events
         self.handlers, self.connections = {}, {}
-        self.accepting = set()
+        self.listener_fds = set()
         self.ready, self.to_flush, self.awaiting_commit = [], [], []
         self.request_pool, self.reply_pool = BufferPool(), BufferPool()
         self.scratch = bytearray(READ_BYTES)
@@ -135,13 +137,13 @@ class EventLoop:
 
     def add_listener(self, fd: int, handler: Callable[[], None]) -> None:
         """Call handler in every turn in which fd is readable, also while a script runs."""
-        self.accepting.add(fd)
+        self.listener_fds.add(fd)
         self.add_reader(fd, handler)
 
     def remove_reader(self, fd: int) -> None:
         """Stop watching a descriptor given to add_reader()."""
         del self.handlers[fd]
-        self.accepting.discard(fd)
+        self.listener_fds.discard(fd)
         self.poller.unregister(fd)
 
     def add_connection(
@@ -262,11 +264,12 @@ class EventLoop:
         found: cython.Py_ssize_t = descriptors.wait(self.poll_fd, events, EVENTS_MAX, wait)
         now: cython.longlong = self.clock.now_ms()
         self.handshakes.steps_in_turn = 0
-        offset: cython.longlong = engine.effects.offset
+        offset: cython.longlong = engine.effects.log_offset
         for i in range(found):
             self._dispatch_event(descriptors.event_fd(events, i), descriptors.event_what(events, i))
         if 0 <= deadline <= now:
-            self.clock_watch.follow()  # a blocked client times out by elapsed time, not when the clock is set
+            # A blocked client times out by elapsed time, not when the clock is set.
+            self.clock_watch.check_clock()
             engine.tick(now)
         if self.ready:
             engine.timing.begin()
@@ -321,9 +324,9 @@ class EventLoop:
     @cython.cfunc
     def _read(self, connection: Connection) -> cython.void:
         parser: RequestParser = connection.parser
-        pending: cython.Py_ssize_t = parser.pending()
+        pending: cython.Py_ssize_t = parser.pending_bytes()
         most: cython.Py_ssize_t = SHARE_BYTES if pending < SHARE_BYTES else READ_BYTES
-        if connection.session.unauthenticated:
+        if connection.session.must_authenticate:
             most = max(UNAUTHENTICATED_MAX - pending, 1)
         n: cython.Py_ssize_t
         try:
@@ -333,7 +336,7 @@ class EventLoop:
             return
         if n > 0:
             self.received += n
-            if parser.pending() + connection.session.multi_queue_bytes() > self.query_max:
+            if parser.pending_bytes() + connection.session.multi_queue_bytes() > self.query_max:
                 self.query_limit_disconnections += 1
                 self.drop_with_reason(
                     connection, "it has sent more unexecuted requests than client-query-buffer-limit allows"
@@ -420,7 +423,7 @@ class EventLoop:
             if connection is not None:
                 if connection.session is not busy:
                     self._on_event(connection, descriptors.event_what(events, i))
-            elif fd in self.accepting:
+            elif fd in self.listener_fds:
                 self.handlers[fd]()
         self.ready += batch
         self._execute(now)
@@ -448,7 +451,7 @@ class EventLoop:
         taken: list[Connection] = []
         self.to_flush = []
         for connection in batch:
-            if connection.session.last_write_offset >= engine.effects.offset:
+            if connection.session.last_write_offset >= engine.effects.log_offset:
                 taken.append(connection)
             else:
                 self.to_flush.append(connection)
@@ -466,10 +469,10 @@ class EventLoop:
             return
         try:
             while left > 0:
-                parser.unauthenticated = session.unauthenticated
+                parser.unauthenticated = session.must_authenticate
                 argv = parser.next()
                 if argv is None:
-                    if session.unauthenticated and parser.pending() >= UNAUTHENTICATED_MAX:
+                    if session.must_authenticate and parser.pending_bytes() >= UNAUTHENTICATED_MAX:
                         self.drop_with_reason(connection, "it has sent too many bytes before authenticating")
                     if session.is_replica:
                         session.active_ms = now  # it may have sent a line feed: it is loading a snapshot
@@ -478,7 +481,7 @@ class EventLoop:
                 left -= 1
                 if session.waiting is not None or session.closing:
                     return
-                if reply.pending() > UNSENT_MAX and not self._has_backlog_room(connection):
+                if reply.pending_bytes() > UNSENT_MAX and not self._has_backlog_room(connection):
                     connection.throttled = True
                     return
         except ProtocolError as wrong:
@@ -518,7 +521,7 @@ class EventLoop:
             if connection is None:
                 continue
             self.schedule_flush(connection)
-            if not connection.ready and connection.parser.pending() > 0:
+            if not connection.ready and connection.parser.pending_bytes() > 0:
                 connection.ready = True
                 self.ready.append(connection)
 
@@ -558,7 +561,7 @@ class EventLoop:
             self._watch(connection)
         self.to_flush = others
 
-    def holds_any(self) -> bool:
+    def has_held_replies(self) -> bool:
         """Return whether replies are held."""
         return any(not connection.closed for connection in self.awaiting_commit)
 
@@ -602,7 +605,7 @@ class EventLoop:
             connection.awaiting_commit = False
             if connection.closed:
                 continue
-            if not connection.ready and not connection.throttled and connection.parser.pending() > 0:
+            if not connection.ready and not connection.throttled and connection.parser.pending_bytes() > 0:
                 connection.ready = True
                 self.ready.append(connection)
             self.schedule_flush(connection)
@@ -614,7 +617,7 @@ class EventLoop:
         reply: ReplyWriter = session.reply
         if connection.source is not None:
             connection.source.fill()
-        n: cython.Py_ssize_t = reply.pending()
+        n: cython.Py_ssize_t = reply.pending_bytes()
         if reply.overflowed:
             self.output_monitor.disconnections += 1
             self.drop_with_reason(
@@ -634,7 +637,7 @@ class EventLoop:
                 reply.sent(n)
             if connection.source is not None:
                 connection.source.fill()
-            n = reply.pending()
+            n = reply.pending_bytes()
             if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_limit(
                 connection, session, n, self.clock.now_ms()
             ):
@@ -655,19 +658,19 @@ class EventLoop:
     @cython.cfunc
     def _has_backlog_room(self, connection: Connection) -> cython.bint:
         """Count the connection's backlog; return whether it may grow."""
-        unsent: cython.Py_ssize_t = connection.session.reply.pending()
+        unsent: cython.Py_ssize_t = connection.session.reply.pending_bytes()
         backlog: cython.Py_ssize_t = 0
         if unsent > UNSENT_MAX:
-            backlog = unsent - UNSENT_MAX + connection.parser.pending()
-        self.backlog += backlog - connection.backlog
-        connection.backlog = backlog
-        return 2 * backlog <= BACKLOG_MAX - self.backlog
+            backlog = unsent - UNSENT_MAX + connection.parser.pending_bytes()
+        self.backlog_bytes += backlog - connection.backlog_bytes
+        connection.backlog_bytes = backlog
+        return 2 * backlog <= BACKLOG_MAX - self.backlog_bytes
 
     @cython.cfunc
     def _watch(self, connection: Connection) -> cython.void:
         """Make epoll report the events that the connection's state can use, and no others."""
         session: Session = connection.session
-        unsent: cython.Py_ssize_t = session.reply.pending()
+        unsent: cython.Py_ssize_t = session.reply.pending_bytes()
         watched: cython.uint = OUT if unsent > 0 else 0
         if connection.tls is not None and connection.tls.unsent:
             watched = OUT
@@ -676,9 +679,11 @@ class EventLoop:
         elif (
             not connection.eof
             and not session.closing
-            and ((unsent <= UNSENT_MAX and connection.backlog == 0) or self._has_backlog_room(connection))
+            and (
+                (unsent <= UNSENT_MAX and connection.backlog_bytes == 0) or self._has_backlog_room(connection)
+            )
         ):
-            if session.waiting is None or connection.parser.pending() <= AHEAD_MAX:
+            if session.waiting is None or connection.parser.pending_bytes() <= AHEAD_MAX:
                 watched |= IN
             else:
                 watched |= GONE
@@ -702,7 +707,7 @@ class EventLoop:
         if connection.source is not None:
             connection.source.close()
             connection.source = None
-        self.backlog -= connection.backlog
+        self.backlog_bytes -= connection.backlog_bytes
         self.engine.close(connection.session)
         del self.connections[connection.fd]
         if connection.tls is not None:

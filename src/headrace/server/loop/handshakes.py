@@ -66,7 +66,7 @@ class Handshakes:
             return BROKEN
         if begins and not tls.handshaking:
             del self.in_progress[connection.fd]
-            tls.on_complete(connection)
+            tls.on_handshake_done(connection)
         connection.eof = tls.eof  # if it came with a request, no later event reports it
         return n
 

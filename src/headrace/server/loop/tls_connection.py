@@ -46,13 +46,13 @@ class TlsConnection:
     ssl_object: Any  # an ssl.SSLObject
     # What reads and writes for it: its own read() and write() are functions of Python that only pass on their
     # arguments, which costs some percent of a small request.
-    records: Any
+    raw_ssl_object: Any
     handshaking: cython.bint
     eof: cython.bint  # the client has sent close_notify
     error: str  # why it is broken; empty if the client just disconnected
     unsent: bytes  # encrypted bytes that the socket has not accepted yet
     unsent_plaintext: cython.Py_ssize_t  # bytes of replies that are in `unsent`
-    on_complete: Any  # called with the Connection when the handshake is complete
+    on_handshake_done: Any  # called with the Connection when the handshake is complete
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class TlsConnection:
         Args:
             on_complete: called with the Connection when the handshake is complete.
         """
-        self.on_complete = on_complete
+        self.on_handshake_done = on_complete
         self.incoming = incoming
         self.outgoing = outgoing
         self.ssl_object = ssl_object
-        self.records = getattr(ssl_object, "_sslobj", ssl_object)
+        self.raw_ssl_object = getattr(ssl_object, "_sslobj", ssl_object)
         self.handshaking = True
         self.eof = False
         self.error = ""
@@ -128,7 +128,7 @@ class TlsConnection:
                     self.ssl_object.do_handshake()
                     self.handshaking = False
                 while self.incoming.pending and not self.eof:
-                    n = self.records.read(
+                    n = self.raw_ssl_object.read(
                         len(scratch) - filled, scratch if filled == 0 else memoryview(scratch)[filled:]
                     )
                     filled += n
@@ -164,7 +164,7 @@ class TlsConnection:
         try:
             while begin < end:
                 size = min(PIECE, end - begin)
-                self.records.write(mem.to_bytes(p, at + begin, size))
+                self.raw_ssl_object.write(mem.to_bytes(p, at + begin, size))
                 pieces.append(self.outgoing.read())
                 begin += size
         except (OSError, ValueError, MemoryError) as wrong:

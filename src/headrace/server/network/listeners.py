@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.server.config.config import Config, set_failed
+from headrace.server.config.config import Config, config_set_error
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.addresses import for_each_address, format_address, is_loopback
 
 if TYPE_CHECKING:
-    from headrace.server.network.tls import Tls
+    from headrace.server.network.tls import IncomingTls
 
 ACCEPTS_MAX = 1000  # in one turn
 KEEPALIVE_MAX_S = 32767  # Linux refuses more
@@ -43,7 +43,7 @@ class Listeners:
         self.loop = loop
         self.sockets: dict[str, list[socket.socket]] = {}  # by directive
         self.ports: dict[str, int] = {}  # by directive; 0 for none
-        self.tls: Tls | None = None
+        self.tls: IncomingTls | None = None
         self.unix_path = ""
         self.rejected = 0  # clients
         self.accept_failed = False  # a client waits, but accept() fails
@@ -75,7 +75,7 @@ class Listeners:
                 close_all(opened)
             logging.getLogger("headrace").error("CONFIG SET %s: %s", directive, wrong)
             about_tls = isinstance(wrong, UsageError)
-            raise set_failed(directive, str(wrong) if about_tls else NO_PORT) from None
+            raise config_set_error(directive, str(wrong) if about_tls else NO_PORT) from None
         else:
             for directive, opened in zip(moved, fresh, strict=True):
                 self._listen_at(directive, opened)
@@ -135,9 +135,11 @@ class Listeners:
         if shown == "0":
             return []
         if directive == "tls-port" and self.tls is None:
-            from headrace.server.network.tls import Tls  # OpenSSL takes a megabyte: loaded only when used
+            from headrace.server.network.tls import (
+                IncomingTls,  # OpenSSL takes a megabyte: loaded only when used
+            )
 
-            self.tls = Tls(self.config, self.loop)
+            self.tls = IncomingTls(self.config, self.loop)
         port = 0 if shown == "free" else int(shown)
         opened: list[socket.socket] = []
 

@@ -12,7 +12,7 @@ import ssl
 from typing import Any
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.server.config.config import Config, set_failed
+from headrace.server.config.config import Config, config_set_error
 from headrace.server.loop.connection import Connection
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.loop.tls_connection import TlsConnection
@@ -21,7 +21,7 @@ VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3
 VERIFY_MODES = {"yes": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "no": ssl.CERT_NONE}
 
 
-class Tls:
+class IncomingTls:
     """The context of new TLS connections."""
 
     def __init__(self, config: Config, loop: EventLoop) -> None:
@@ -35,14 +35,14 @@ class Tls:
         Raises CommandError if the files or values cannot be used.
         """
         named = sorted(
-            name for name in self.config.being_set if name.startswith("tls-") and name != "tls-port"
+            name for name in self.config.names_being_set if name.startswith("tls-") and name != "tls-port"
         )
         if not named:
             return self.context
         try:
             return tls_context(self.config)
         except HeadraceError as wrong:
-            raise set_failed(named[0], f"Unable to update TLS configuration: {wrong}") from None
+            raise config_set_error(named[0], f"Unable to update TLS configuration: {wrong}") from None
 
     def new_connection(self) -> TlsConnection:
         """Return the server's end of a new TLS connection."""
@@ -86,7 +86,7 @@ def tls_context(config: Config) -> ssl.SSLContext:
     return context
 
 
-class ClientTls:
+class OutgoingTls:
     """The context of connections that this server makes, to its primary."""
 
     would_block = (ssl.SSLWantReadError, ssl.SSLWantWriteError)

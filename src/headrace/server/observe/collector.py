@@ -24,7 +24,7 @@ CHECK_S = 1.0
 TIME_SHARE = 1000  # a collection that took 1 ms is not repeated within a second
 
 
-class OldestGeneration:
+class FullGcTrigger:
     """Decides when old objects are collected. Call check() between turns of the event loop."""
 
     def __init__(

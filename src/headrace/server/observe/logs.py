@@ -44,7 +44,7 @@ def json_line(level: int, message: str) -> str:
     return JsonLines().format(record)
 
 
-class LogFile(logging.FileHandler):
+class MessageLogFile(logging.FileHandler):
     """The file named by logfile. Before each line it is opened again if it was moved or removed.
 
     If it cannot be opened or written, the error is printed once, on standard error.
@@ -97,12 +97,14 @@ class LogFile(logging.FileHandler):
             old.close()
 
 
-def start_log(config: Config) -> None:
+def start_message_log(config: Config) -> None:
     """Send the log to the configured file, or to standard error. Raises HeadraceError."""
     path = config.text("logfile")
     handler: logging.Handler
     try:
-        handler = LogFile(path, errors="backslashreplace") if path else logging.StreamHandler(sys.stderr)
+        handler = (
+            MessageLogFile(path, errors="backslashreplace") if path else logging.StreamHandler(sys.stderr)
+        )
     except OSError as wrong:
         raise HeadraceError(f"cannot write logfile {path}: {wrong.strerror}") from None
     logger = logging.getLogger("headrace")
@@ -110,10 +112,10 @@ def start_log(config: Config) -> None:
         old.close()
     logger.handlers[:] = [handler]
     logger.propagate = False
-    apply_log(config)
+    apply_message_log_config(config)
 
 
-def apply_log(config: Config) -> None:
+def apply_message_log_config(config: Config) -> None:
     """Apply loglevel and log-format."""
     logger = logging.getLogger("headrace")
     logger.setLevel(LEVELS[config.text("loglevel")])
@@ -122,11 +124,11 @@ def apply_log(config: Config) -> None:
         handler.setFormatter(JsonLines() if config.text("log-format") == "json" else text)
 
 
-def reopen_log() -> None:
+def reopen_message_log() -> None:
     """Reopen the file, as logrotate requests by SIGHUP. On standard error it does nothing."""
     logger = logging.getLogger("headrace")
     for handler in logger.handlers:
-        if isinstance(handler, LogFile):
+        if isinstance(handler, MessageLogFile):
             try:
                 handler.reopen()
                 logger.log(NOTICE, "logfile %s reopened", handler.baseFilename)

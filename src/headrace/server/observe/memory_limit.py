@@ -34,7 +34,7 @@ def apply(config: Config, engine: Engine) -> None:
     engine.write_gate.eviction.policy = config.text("maxmemory-policy")
 
 
-def note_peak(engine: Engine) -> None:
+def update_memory_peak(engine: Engine) -> None:
     """Update the peak of the data's memory."""
     eviction = engine.write_gate.eviction
     if engine.keyspace.memory.total > eviction.peak:
@@ -46,7 +46,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
 
     startup: the resident memory of the process before any data was loaded, in bytes.
     """
-    note_peak(engine)
+    update_memory_peak(engine)
     eviction = engine.write_gate.eviction
     used, peak = engine.keyspace.memory.total, eviction.peak
     resident = resident_bytes()
@@ -78,7 +78,7 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
         ("mem_not_counted_for_evict", 0),
         ("mem_allocator", "libc"),
         *((name, 0) for name in ABSENT),
-        ("lazyfree_pending_objects", engine.keyspace.lazy_free.pending()),
+        ("lazyfree_pending_objects", engine.keyspace.lazy_free.pending_count()),
         ("lazyfreed_objects", engine.keyspace.lazy_free.freed),
     ]
 

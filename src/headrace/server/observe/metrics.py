@@ -23,14 +23,14 @@ from headrace.console.exposition import exposition
 from headrace.console.operation_stats import read_operations
 from headrace.console.server_stats import Request, collect_stats
 from headrace.errors import HeadraceError
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.addresses import for_each_address, is_loopback
 
 if TYPE_CHECKING:
-    from headrace.server.observe.scrapes import MetricsServerIPv4
+    from headrace.server.observe.metrics_http_server import MetricsServerIPv4
 
 NAME = b"metrics:0"  # the address in CLIENT LIST
 ANSWER_SECONDS = 5.0  # for the event loop to answer a pipeline
@@ -46,7 +46,7 @@ class Metrics:
         self.loop = loop
         self.wake = wake
         self.pending_clients: deque[socket.socket] = deque()  # sockets for the event loop to add
-        self.scraping = threading.Lock()
+        self.scrape_lock = threading.Lock()
         self.closed = False
         self.servers: list[MetricsServerIPv4] = []
         self.threads: list[threading.Thread] = []
@@ -66,9 +66,11 @@ class Metrics:
             thread.start()
 
     def _listen(self, address: str) -> None:
-        from headrace.server.observe import scrapes  # importing HTTP takes a seventh of the start-up time
+        from headrace.server.observe import (
+            metrics_http_server,  # importing HTTP takes a seventh of the start-up time
+        )
 
-        server = scrapes.listen(self, address, self.port)
+        server = metrics_http_server.listen(self, address, self.port)
         self.servers.append(server)
         self.port = server.server_address[1]
 
@@ -99,7 +101,7 @@ class Metrics:
             client.setblocking(False)
             session = self.loop.add_connection(client.detach(), NAME, NAME).session
             session.identity = session.restricted_user = None  # internal: ACL rules do not apply
-            session.authenticated, session.unauthenticated = True, False
+            session.authenticated, session.must_authenticate = True, False
 
     def allows(self, address: str) -> bool:
         """Return whether a scraper at this address is served."""
@@ -107,12 +109,12 @@ class Metrics:
 
     def scrape(self) -> str:
         """Return the text of /metrics. Raises OSError or HeadraceError if the server fails."""
-        with self.scraping, self._connect() as loop:
+        with self.scrape_lock, self._connect() as loop:
             stats = collect_stats(loop.ask)
             stats.operations = read_operations(loop.ask)
             return exposition(stats)
 
-    def health(self) -> None:
+    def check_health(self) -> None:
         """Check that the server would serve a client. Raises OSError or HeadraceError if not."""
         with self._connect() as loop:
             answer = loop.ask([["PING"]])[0]
@@ -133,23 +135,23 @@ class MetricsClient:
     """The thread's end of a socket pair: requests out, replies in."""
 
     def __init__(self, end: socket.socket) -> None:
-        self.end = end
+        self.sock = end
         self.parser = ReplyParser()
 
     def __enter__(self) -> MetricsClient:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        self.end.close()
+        self.sock.close()
 
     def ask(self, requests: list[Request]) -> list[object]:
         """Send a pipeline; return its replies, errors as CommandError. Raises OSError after a timeout."""
-        self.end.sendall(b"".join(request(*map(word_of, words)) for words in requests))
+        self.sock.sendall(b"".join(request(*map(word_of, words)) for words in requests))
         return [self._reply() for _ in requests]
 
     def _reply(self) -> object:
         while (reply := self.parser.next()) is INCOMPLETE:
-            data = self.end.recv(READ_BYTES)
+            data = self.sock.recv(READ_BYTES)
             if not data:
                 raise ConnectionError("the server has closed the connection")
             self.parser.feed(data)

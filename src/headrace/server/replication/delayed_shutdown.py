@@ -17,7 +17,7 @@ from headrace.errors import CommandError
 from headrace.plurals import plural
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
-from headrace.server.replication.primary_side import PrimarySide, name_of
+from headrace.server.replication.primary_side import PrimarySide, address_of
 
 LOG = logging.getLogger("headrace")
 
@@ -32,7 +32,7 @@ class DelayedShutdown:
     def __init__(self, config: Config, engine: Engine, replicas: PrimarySide) -> None:
         self.config = config
         self.engine = engine
-        self.replicas = replicas
+        self.primary_side = replicas
         self._finish: Callable[[], None] | None = None
         self._waiting: list[Session] = []  # the clients that have asked for it
         self._deadline_ms = 0
@@ -57,14 +57,14 @@ class DelayedShutdown:
         if self._finish is not None:
             return True
         self._finish = finish
-        self._deadline_ms = self.replicas.loop.clock.now_ms() + timeout_ms
+        self._deadline_ms = self.primary_side.loop.clock.now_ms() + timeout_ms
         self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True, SHUTDOWN)
-        self.replicas.request_acknowledgements()
+        self.primary_side.request_acknowledgements()
         LOG.log(NOTICE, "the shutdown waits for %s", self._what_is_missing())
         return True
 
     def _must_wait(self) -> bool:
-        return bool(self._lagging()) or self.replicas.durability.first_base_pending
+        return bool(self._lagging()) or self.primary_side.durability.first_base_pending
 
     def _what_is_missing(self) -> str:
         lagging = self._lagging()
@@ -72,12 +72,12 @@ class DelayedShutdown:
 
     def _lagging(self) -> list[str]:
         """Return the names of the online replicas that lack a part of the stream."""
-        primary = self.replicas.primary
-        self.replicas.feed_now()
+        primary = self.primary_side.primary
+        self.primary_side.feed_now()
         return [
-            name_of(replica)
+            address_of(replica)
             for replica in primary.replicas
-            if replica.is_online and not replica.legacy and replica.acknowledged < primary.end
+            if replica.is_online and not replica.legacy and replica.acknowledged_offset < primary.end
         ]
 
     def tick(self, now: int) -> int:

@@ -15,7 +15,7 @@ from headrace.engine.write_gate import FAILOVER
 from headrace.errors import CommandError
 from headrace.replication.primary import Primary, Replica
 from headrace.server.config.log_levels import NOTICE
-from headrace.server.replication.primary_side import PrimarySide, name_of
+from headrace.server.replication.primary_side import PrimarySide, address_of
 
 LOG = logging.getLogger("headrace")
 NONE, WAITING, IN_PROGRESS = "no-failover", "waiting-for-sync", "failover-in-progress"
@@ -51,7 +51,7 @@ class NotOnline(CommandError):
     text = "ERR FAILOVER target replica is not online."
 
 
-class Takeover(Protocol):
+class RoleSwitcher(Protocol):
     """What a failover needs of the server's replication."""
 
     primary: Primary
@@ -69,10 +69,10 @@ class Takeover(Protocol):
 class Failover:
     """Runs FAILOVER, one at a time."""
 
-    def __init__(self, engine: Engine, replicas: PrimarySide, takeover: Takeover) -> None:
+    def __init__(self, engine: Engine, replicas: PrimarySide, takeover: RoleSwitcher) -> None:
         self.engine = engine
-        self.replicas = replicas
-        self.takeover = takeover
+        self.primary_side = replicas
+        self.role_switcher = takeover
         self.state = NONE
         self._target: tuple[str, int] | None = None
         self._force = False
@@ -88,9 +88,9 @@ class Failover:
         """
         if self.state != NONE:
             raise AlreadyRunning()
-        if self.takeover.is_replica():
+        if self.role_switcher.is_replica():
             raise NotAsReplica()
-        if not self.replicas.primary.replicas:
+        if not self.primary_side.primary.replicas:
             raise NoReplicas()
         if force and (host is None or not timeout_ms):
             raise ForceWithoutTarget()
@@ -104,16 +104,16 @@ class Failover:
         self._force = force
         self._deadline_ms = self.engine.keyspace.now + timeout_ms if timeout_ms else 0
         self.state = WAITING
-        self.replicas.pings = False  # the offset must stand still
+        self.primary_side.sends_pings = False  # the offset must stand still
         self.engine.write_gate.pause(PAUSE_MS, True, FAILOVER)
-        self.replicas.request_acknowledgements()
-        self.replicas.loop.run_timer_now()
+        self.primary_side.request_acknowledgements()
+        self.primary_side.loop.run_timer_now()
 
     def _candidates(self, online: bool = True) -> list[Replica]:
         """Return the replicas that may take over."""
         return [
             replica
-            for replica in self.replicas.primary.replicas
+            for replica in self.primary_side.primary.replicas
             if (self._target is None or self._target == (replica.host, replica.port))
             and (replica.is_online or not online)
         ]
@@ -125,16 +125,16 @@ class Failover:
         """
         if self.state != WAITING:
             return -1
-        primary = self.replicas.primary
-        self.replicas.feed_now()
+        primary = self.primary_side.primary
+        self.primary_side.feed_now()
         late = 0 < self._deadline_ms <= now
-        ready = [replica for replica in self._candidates() if replica.acknowledged >= primary.end]
+        ready = [replica for replica in self._candidates() if replica.acknowledged_offset >= primary.end]
         if not ready and late and self._force:
             ready = self._candidates()
         if ready:
             self.state = IN_PROGRESS
-            LOG.log(NOTICE, "FAILOVER: %s takes over", name_of(ready[0]))
-            self.takeover.hand_over(ready[0].host, ready[0].port)
+            LOG.log(NOTICE, "FAILOVER: %s takes over", address_of(ready[0]))
+            self.role_switcher.hand_over(ready[0].host, ready[0].port)
         elif late:
             LOG.warning("FAILOVER: no replica had all data in time")
             self.end()
@@ -142,13 +142,13 @@ class Failover:
             return POLL_MS
         return -1
 
-    def succeeded(self) -> None:
+    def on_success(self) -> None:
         """End the failover: the other server has taken over. Does nothing if none is in progress."""
         if self.state == IN_PROGRESS:
             LOG.log(NOTICE, "FAILOVER: done")
             self.end()
 
-    def lost(self, reason: str, may_have_taken_over: bool) -> None:
+    def on_link_lost(self, reason: str, may_have_taken_over: bool) -> None:
         """End the failover: the link to the other server was lost. Does nothing if none is in progress.
 
         Become the primary again, unless the other server may have taken over: there must not be two.
@@ -161,7 +161,7 @@ class Failover:
             )
         else:
             LOG.error("FAILOVER: %s; this server is the primary again", reason)
-            self.takeover.promote()
+            self.role_switcher.promote()
         self.end()
 
     def abort(self) -> None:
@@ -169,12 +169,12 @@ class Failover:
         if self.state == NONE:
             raise NotRunning()
         if self.state == IN_PROGRESS:
-            self.takeover.promote()
+            self.role_switcher.promote()
         LOG.warning("FAILOVER: aborted")
         self.end()
 
     def end(self) -> None:
         """Reset the state, and let paused writes continue, here or at the new primary."""
         self.state = NONE
-        self.replicas.pings = True
+        self.primary_side.sends_pings = True
         self.engine.write_gate.end_pause(FAILOVER)

@@ -52,10 +52,10 @@ class FullSync:
         """
         self.loop = loop
         self.replicas = replicas
-        self.complete = complete
+        self.on_snapshot_sent = complete
         self.done = False
         self.sent = 0  # bytes passed on through the pipe
-        self.mark = b""
+        self.eof_mark = b""
         self._path = path
         self._reading = False
         self._ended = False  # the pipe
@@ -77,11 +77,11 @@ class FullSync:
         if path:
             return
         os.set_blocking(self._read_end, False)
-        self.mark = os.urandom(MARK_BYTES).hex().encode()
+        self.eof_mark = os.urandom(MARK_BYTES).hex().encode()
         for replica in replicas:
             replica.state = RECEIVES
             replica.connection.source = self
-            self._send(replica, b"$EOF:%s\r\n" % self.mark)
+            self._send(replica, b"$EOF:%s\r\n" % self.eof_mark)
         self._set_reading(True)
 
     def _open_pipe(self) -> int:
@@ -122,7 +122,7 @@ class FullSync:
             self._set_reading(False)
 
     def _is_behind(self, replica: Replica) -> bool:
-        return not replica.connection.closed and replica.session.reply.pending() > AHEAD_BYTES
+        return not replica.connection.closed and replica.session.reply.pending_bytes() > AHEAD_BYTES
 
     def fill(self) -> None:
         """Read the pipe again if no replica is far behind. Called when a replica has read something."""
@@ -141,11 +141,11 @@ class FullSync:
                 self.cancel()
             return
         self._close_pipe()
-        if self.job.reason:
-            self._fail(self.job.reason)
+        if self.job.failure_reason:
+            self._fail(self.job.failure_reason)
         elif self.is_diskless:
             for replica in self.replicas:
-                self._send(replica, self.mark)
+                self._send(replica, self.eof_mark)
         else:
             try:
                 self._open_file()
@@ -154,7 +154,7 @@ class FullSync:
         self.done = True
         for replica in self.replicas:
             if not replica.connection.closed and self.is_diskless:
-                self.complete(replica)
+                self.on_snapshot_sent(replica)
 
     def _open_file(self) -> None:
         """Let each replica read the file; it has no name any more."""
@@ -214,7 +214,7 @@ class SnapshotFile:
 
     def fill(self) -> None:
         """Put the next bytes into the replica's buffer if it has read the last ones."""
-        room = AHEAD_BYTES - self.replica.session.reply.pending()
+        room = AHEAD_BYTES - self.replica.session.reply.pending_bytes()
         if self.descriptor < 0 or room <= 0:
             return
         data = os.pread(self.descriptor, room, self.sent)
@@ -225,7 +225,7 @@ class SnapshotFile:
         self.sent += len(data)
         if self.sent >= self.size:
             self.close()
-            self.sync.complete(self.replica)
+            self.sync.on_snapshot_sent(self.replica)
 
     def close(self) -> None:
         """Close the file."""

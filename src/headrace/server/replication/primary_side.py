@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
-from headrace.keyspace.image import KeyspaceImage
+from headrace.keyspace.keyspace_image import KeyspaceImage
 from headrace.persistence.aof.log_buffer import Item
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.encoder_thread import EncoderThread
@@ -51,7 +51,7 @@ class StreamSource:
         replica, backlog = self.replica, self.primary.backlog
         if backlog is None or replica.waits_for_ack:
             return
-        room = SENT_BYTES - replica.session.reply.pending()
+        room = SENT_BYTES - replica.session.reply.pending_bytes()
         if room > 0 and replica.position < backlog.end:
             data = backlog.read(replica.position, room)
             replica.session.reply.raw(data)
@@ -91,14 +91,14 @@ class PrimarySide:
         self.durability = durability
         self.temporary_path = temporary_path
         self.wake = wake
-        self.primary = Primary(engine.keyspace, durability.encoded)
-        self.known: dict[Session, Replica] = {}  # by session: those that have sent REPLCONF
-        self.sync: FullSync | None = None
+        self.primary = Primary(engine.keyspace, durability.encoded_effects)
+        self.known_replicas: dict[Session, Replica] = {}  # by session: those that have sent REPLCONF
+        self.full_sync: FullSync | None = None
         self.full_syncs = self.partial_syncs = self.refused_partial_syncs = 0
         self.stream_database = stream_database
         self.is_translated = is_translated
-        self.generates = True  # False on a replica: the stream is its primary's
-        self.pings = True  # False during a failover: the offset must stand still
+        self.writes_stream = True  # False on a replica: the stream is its primary's
+        self.sends_pings = True  # False during a failover: the offset must stand still
         self._waiting_since_ms = 0
         self._ping_ms = 0
         self._keepalive_ms = 0
@@ -111,20 +111,20 @@ class PrimarySide:
 
     # Requests of replicas.
 
-    def of(self, session: Session) -> Replica:
+    def replica_of(self, session: Session) -> Replica:
         """Return the Replica of a session; create it if the session has none."""
-        found = self.known.get(session)
+        found = self.known_replicas.get(session)
         if found is None:
             host = to_text(session.address).rpartition(":")[0]
-            found = self.known[session] = Replica(session, session.transport, host)
+            found = self.known_replicas[session] = Replica(session, session.transport, host)
         return found
 
     def synchronise(self, session: Session, history: bytes, offset: int, legacy: bool) -> None:
         """Serve PSYNC, or SYNC if legacy: the session becomes a replica. Raises CommandError."""
-        replica = self.of(session)
+        replica = self.replica_of(session)
         if replica.state:
             return
-        if session.reply.pending():
+        if session.reply.pending_bytes():
             raise PendingOutput()
         now = self.engine.keyspace.now
         replica.legacy = legacy
@@ -143,7 +143,7 @@ class PrimarySide:
         replica.state = WAITS
         replica.position = self.primary.end
         self._waiting_since_ms = self._waiting_since_ms or now
-        LOG.log(NOTICE, "the replica %s needs a full synchronisation", name_of(replica))
+        LOG.log(NOTICE, "the replica %s needs a full synchronisation", address_of(replica))
         self.loop.run_timer_now()
 
     def _continue(self, replica: Replica, position: int) -> None:
@@ -154,9 +154,9 @@ class PrimarySide:
         replica.session.reply.raw(
             b"+CONTINUE %s\r\n" % self.primary.history.id.encode() if known else b"+CONTINUE\r\n"
         )
-        replica.position = replica.acknowledged = position
+        replica.position = replica.acknowledged_offset = position
         self._go_online(replica)
-        LOG.log(NOTICE, "the replica %s continues at offset %d", name_of(replica), position)
+        LOG.log(NOTICE, "the replica %s continues at offset %d", address_of(replica), position)
 
     def _go_online(self, replica: Replica) -> None:
         replica.state = ONLINE
@@ -164,21 +164,21 @@ class PrimarySide:
         self.loop.schedule_flush(replica.connection)
         self._alone_since_ms = 0
 
-    def acknowledge(self, session: Session, offset: int, synced: int) -> None:
+    def on_acknowledgement(self, session: Session, offset: int, synced: int) -> None:
         """Handle REPLCONF ACK; the first one after a snapshot shows that it is loaded.
 
         Args:
             offset: up to where the replica has applied the stream.
             synced: up to where its log is synced.
         """
-        replica = self.known.get(session)
+        replica = self.known_replicas.get(session)
         if replica is None or not replica.state:
             return
         now = self.engine.keyspace.now
         replica.acknowledged_ms = now
         sent = self.primary.end  # no replica has more
-        replica.acknowledged = max(replica.acknowledged, min(offset, sent))
-        replica.synced = max(replica.synced, min(synced, sent))
+        replica.acknowledged_offset = max(replica.acknowledged_offset, min(offset, sent))
+        replica.synced_offset = max(replica.synced_offset, min(synced, sent))
         if replica.state == ONLINE and replica.waits_for_ack:
             replica.waits_for_ack = False
             self.loop.schedule_flush(replica.connection)
@@ -194,16 +194,16 @@ class PrimarySide:
         """Have commands record older forms of their effects, if and only if the stream is translated here."""
         self.primary.update_translation(self.engine.keyspace.now)
         effects = self.engine.effects
-        on = self.generates and self.primary.translates
-        if effects.translating != on:
-            effects.translating = on
-            effects.forget_forms()
+        on = self.writes_stream and self.primary.translates
+        if effects.needs_older_forms != on:
+            effects.needs_older_forms = on
+            effects.clear_older_forms()
 
     def request_translation(self, replica: Replica, on: bool) -> None:
         """Record whether a Headrace replica needs the translated stream, for replicas of its own."""
         replica.wants_translation = on
         self.update_translation()
-        if on and self.generates and self.pings and self.primary.backlog is not None:
+        if on and self.writes_stream and self.sends_pings and self.primary.backlog is not None:
             self.primary.feed_translation_mark()
             self.send()
 
@@ -221,7 +221,7 @@ class PrimarySide:
         newer = first_unsupported_command(data) if self.primary.translates else ""
         if newer:
             for replica in self.primary.replicas:
-                if replica.is_older and replica.state in (RECEIVES, ONLINE):
+                if replica.knows_redis7_only and replica.state in (RECEIVES, ONLINE):
                     reason = f"the primary of this server has sent {newer}, which Redis 7.0 does not know"
                     self._close(replica, reason)
         self.primary.feed_raw(data)
@@ -240,7 +240,7 @@ class PrimarySide:
         primary = self.primary
         messages, self._messages = self._messages, []
         ack_requested, self._ack_requested = self._ack_requested, False
-        if not self.generates:
+        if not self.writes_stream:
             return
         changed = self._feed(items)
         for words in messages:
@@ -261,9 +261,9 @@ class PrimarySide:
             if replica.state == ONLINE and not replica.connection.closed:
                 self.loop.schedule_flush(replica.connection)
 
-    def publish(self, words: list[bytes]) -> None:
+    def publish_to_replicas(self, words: list[bytes]) -> None:
         """Send a (S)PUBLISH at the end of this turn, after its effects: a transaction must not be split."""
-        if self.generates and self.primary.replicas:
+        if self.writes_stream and self.primary.replicas:
             self._messages.append(words)
             self.loop.commit_required = True
 
@@ -275,15 +275,15 @@ class PrimarySide:
 
     def start_feeding(self) -> None:
         """Feed the effects that are recorded from now on into the stream; earlier ones do not go there."""
-        encoded = self.durability.encoded
+        encoded = self.durability.encoded_effects
         encoded.encode(self.engine.effects.items)
         encoded.mark_fed()
-        self.durability.feed = self.feed
+        self.durability.feed_replicas = self.feed
         self.durability.set_replicating(True)
 
     def stop_feeding(self) -> None:
         """Stop feeding effects into the stream, and recording them for it."""
-        self.durability.feed = None
+        self.durability.feed_replicas = None
         self.durability.set_replicating(False)
 
     def feed_now(self) -> bool:
@@ -292,11 +292,11 @@ class PrimarySide:
         Returns True if some could not be fed: those of a transaction that is running.
         """
         effects = self.engine.effects
-        if not self.generates or self.primary.backlog is None:
+        if not self.writes_stream or self.primary.backlog is None:
             return False
         if effects.in_transaction():
             return len(effects.items) > 0
-        self.durability.encoded.encode(effects.items)
+        self.durability.encoded_effects.encode(effects.items)
         if self._feed(effects.items):
             self.send()
         return False
@@ -309,7 +309,7 @@ class PrimarySide:
         """
         effects = self.engine.effects
         try:
-            changed = self.primary.feed(items, effects.form_of)
+            changed = self.primary.feed(items, effects.older_form_of)
         except MemoryError:
             LOG.error("out of memory: the replication stream ends here, and replicas need a new snapshot")
             self.primary.close_backlog()
@@ -317,7 +317,7 @@ class PrimarySide:
             self.disconnect_replicas()
             return False
         finally:
-            effects.forget_forms()
+            effects.clear_older_forms()
         return changed
 
     # Time.
@@ -327,31 +327,33 @@ class PrimarySide:
         primary = self.primary
         primary.backlog_bytes = self.config.number("repl-backlog-size")
         self._forget_closed()
-        if self.sync is not None:
-            self.sync.tick()
-            if self.sync.done:
-                self.sync = None
-        translated = self.generates or self.is_translated()
-        waiting = [r for r in primary.replicas if r.state == WAITS and (translated or not r.is_older)]
-        if self.sync is None and waiting and self._is_snapshot_due(waiting, now):
+        if self.full_sync is not None:
+            self.full_sync.tick()
+            if self.full_sync.done:
+                self.full_sync = None
+        translated = self.writes_stream or self.is_translated()
+        waiting = [
+            r for r in primary.replicas if r.state == WAITS and (translated or not r.knows_redis7_only)
+        ]
+        if self.full_sync is None and waiting and self._is_snapshot_due(waiting, now):
             self._start_sync(waiting, now)
         if primary.replicas:
             self._ping(now)
             self._keep_alive(now)
             self._close_stalled(now)
         self._expire_backlog(now)
-        if self.sync is not None:
+        if self.full_sync is not None:
             return 10
         return 100 if primary.replicas else 1000 if self._alone_since_ms else -1
 
     def _forget_closed(self) -> None:
-        gone = [replica for replica in self.known.values() if replica.connection.closed]
+        gone = [replica for replica in self.known_replicas.values() if replica.connection.closed]
         for replica in gone:
-            del self.known[replica.session]
+            del self.known_replicas[replica.session]
             if replica.state:
                 self.primary.remove(replica, self.loop.clock.now_ms())
                 self.engine.on_replicas_acknowledged(self.loop.clock.now_ms())
-                LOG.log(NOTICE, "the replica %s has left", name_of(replica))
+                LOG.log(NOTICE, "the replica %s has left", address_of(replica))
         self.update_translation()
 
     def _is_snapshot_due(self, waiting: list[Replica], now: int) -> bool:
@@ -374,7 +376,7 @@ class PrimarySide:
             able = [replica for replica in waiting if EOF in replica.capabilities]
             waiting, diskless = (able, True) if able else (waiting, False)
         position = primary.end
-        if self.generates:
+        if self.writes_stream:
             primary.force_select()
         for replica in waiting:
             replica.position = position
@@ -385,7 +387,7 @@ class PrimarySide:
         fields = encode_position(self.stream_database(), primary.history.id, position)
         without_keys = waiting[0].without_keys
         try:
-            self.sync = FullSync(
+            self.full_sync = FullSync(
                 self.loop,
                 waiting,
                 lambda thread: self._start_snapshot(thread, now, fields, without_keys),
@@ -404,7 +406,7 @@ class PrimarySide:
         """Start a snapshot of this moment, which the thread writes."""
         keyspace, config = self.engine.keyspace, self.config
         out = RdbOutput(thread.put, config.flag("rdbcompression"), deferred=True)
-        now = keyspace.before_first_expiry(now)
+        now = keyspace.time_before_first_expiry(now)
 
         def steps(image: KeyspaceImage) -> Iterator[int]:
             version = versions.by_name("compatible")
@@ -425,14 +427,14 @@ class PrimarySide:
             replica.connection.source = None
             self.loop.schedule_flush(replica.connection)
             return
-        replica.waits_for_ack = replica.connection.source is self.sync
+        replica.waits_for_ack = replica.connection.source is self.full_sync
         self._go_online(replica)
 
     def _ping(self, now: int) -> None:
         """Send PING from time to time, so that replicas notice a broken link."""
         if (
-            self.generates
-            and self.pings
+            self.writes_stream
+            and self.sends_pings
             and now - self._ping_ms >= 1000 * self.config.number("repl-ping-replica-period")
         ):
             self._ping_ms = now
@@ -475,10 +477,10 @@ class PrimarySide:
     def _has_stopped_reading(self, replica: Replica, since: int, now: int) -> bool:
         """Return whether the replica has read nothing of its snapshot since then, although it could."""
         source = replica.connection.source
-        unread = replica.session.reply.pending()
-        received = replica.received if source is None else source.sent - unread
-        if received != replica.received or not unread:
-            replica.received, replica.received_ms = received, now
+        unread = replica.session.reply.pending_bytes()
+        received = replica.snapshot_bytes_taken if source is None else source.sent - unread
+        if received != replica.snapshot_bytes_taken or not unread:
+            replica.snapshot_bytes_taken, replica.received_ms = received, now
         return replica.received_ms < since
 
     def _close(self, replica: Replica, reason: str) -> None:
@@ -487,7 +489,7 @@ class PrimarySide:
 
     def _expire_backlog(self, now: int) -> None:
         """Give the backlog up when there has been no replica for repl-backlog-ttl seconds."""
-        if self.primary.backlog is None or self.primary.replicas or not self.generates:
+        if self.primary.backlog is None or self.primary.replicas or not self.writes_stream:
             self._alone_since_ms = 0
             return
         self._alone_since_ms = self._alone_since_ms or now
@@ -506,10 +508,10 @@ class PrimarySide:
 
     def close(self) -> None:
         """Cancel a running snapshot for replicas."""
-        if self.sync is not None:
-            self.sync.cancel()
+        if self.full_sync is not None:
+            self.full_sync.cancel()
 
 
-def name_of(replica: Replica) -> str:
+def address_of(replica: Replica) -> str:
     """Return the replica's address for messages."""
     return f"{replica.host}:{replica.port}"

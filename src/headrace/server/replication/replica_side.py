@@ -38,10 +38,10 @@ from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApp
 from headrace.replication.stream_dialect import set_dialect
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
-from headrace.server.replication.link_socket import PrimaryConnection, describe_error
+from headrace.server.replication.primary_connection import PrimaryConnection, describe_error
 
 if TYPE_CHECKING:
-    from headrace.server.network.tls import ClientTls
+    from headrace.server.network.tls import OutgoingTls
 
 LOG = logging.getLogger("headrace")
 CONNECT, CONNECTING = "connect", "connecting"
@@ -77,7 +77,7 @@ class _Interrupted(Exception):
 class ReplicaEvents(Protocol):
     """The callbacks of the replica side to its server."""
 
-    def on_raw(self, data: bytes) -> None:
+    def on_stream_bytes(self, data: bytes) -> None:
         """Pass on bytes of the stream that were applied, to the replicas of this server."""
 
     def on_message(self, words: list[bytes]) -> None:
@@ -117,7 +117,7 @@ class ReplicaSide:
         events: ReplicaEvents,
         *,
         synced_offset: Callable[[], int] = lambda: -1,
-        tls: Callable[[], ClientTls | None] = lambda: None,
+        tls: Callable[[], OutgoingTls | None] = lambda: None,
     ) -> None:
         """Follow nothing yet.
 
@@ -309,7 +309,7 @@ class ReplicaSide:
             if not self._positions or self._positions[-1][1] != self._offset:
                 if len(self._positions) == POSITIONS_MAX:  # the log is not synced for a long time
                     self._positions.pop()
-                self._positions.append((effects.offset, self._offset))
+                self._positions.append((effects.log_offset, self._offset))
             while self._positions and self._positions[0][0] <= synced:
                 self._synced = self._positions[0][1]
                 if len(self._positions) == 1:
@@ -365,13 +365,13 @@ class ReplicaSide:
         if link.state != CONNECTED:
             return
         try:
-            if self.applier.apply(link.commands(), now):
+            if self.applier.apply(link.command_reader(), now):
                 self._failures = 0
         finally:
             self._offset = link.offset
             raw = link.take_raw()
             if raw:
-                self.events.on_raw(raw)
+                self.events.on_stream_bytes(raw)
 
     def _send(self) -> None:
         if self.connection is not None and self.link is not None:
@@ -428,7 +428,7 @@ class ReplicaSide:
         LOG.info("receiving a snapshot of %s:%d at offset %d", self.host, self.port, offset)
         self._remove_file()
         self._coming = history, offset
-        self._file = self.files.create(file_name())
+        self._file = self.files.create(received_file_name())
 
     def on_snapshot_bytes(self, data: bytes) -> None:
         """Write a piece of the snapshot to its file."""
@@ -447,7 +447,7 @@ class ReplicaSide:
             self._file.close()
             self._file = None
             with suppress(OSError):
-                self.files.remove(file_name())
+                self.files.remove(received_file_name())
 
     # Loading.
 
@@ -475,7 +475,7 @@ class ReplicaSide:
 
     def _read(self, now: int) -> tuple[Keyspace, LoadedSnapshot]:
         self._last_turn_s = self._last_keepalive_s = time.monotonic()
-        with closing(self.files.source(file_name())) as source:
+        with closing(self.files.source(received_file_name())) as source:
             return load_snapshot(
                 source,
                 self.engine.keyspace.settings,
@@ -483,7 +483,7 @@ class ReplicaSide:
                 skip_foreign_types=self.applier.skip_foreign,
                 advice=SET_WHAT,
                 progress=self.on_progress,
-                cold=self.engine.cold,
+                cold=self.engine.cold_storage,
             )
 
     def on_progress(self, done: int = 0) -> None:
@@ -524,7 +524,7 @@ class ReplicaSide:
         try:
             self.applier.select(selected_database(loaded))
             self.events.on_full_sync(history, offset)
-            link.loaded(now)
+            link.on_snapshot_loaded(now)
             self._come_online()
             self._apply(link, now)
         except (LinkError, CannotApply) as error:
@@ -607,15 +607,15 @@ def settings_of(config: Config, listening_port: int) -> ReplicaSettings:
     )
 
 
-def tls_of(config: Config) -> ClientTls | None:
+def tls_of(config: Config) -> OutgoingTls | None:
     """Return what a TLS connection to the primary needs; None without tls-replication. Raises UsageError."""
     if not config.flag("tls-replication"):
         return None
-    from headrace.server.network.tls import ClientTls
+    from headrace.server.network.tls import OutgoingTls
 
-    return ClientTls(config)
+    return OutgoingTls(config)
 
 
-def file_name() -> str:
+def received_file_name() -> str:
     """Return the name of the file that a snapshot is received into."""
     return f"temp-{os.getpid()}-sync.rdb"

@@ -79,10 +79,10 @@ class ServerReplication(ReplicationInterface):
         """
         self.config = config
         self.engine = engine
-        self.following: tuple[str, int] | None = None
+        self.primary_address: tuple[str, int] | None = None
         self.republishes = False  # it is a replica, and writes the stream of its own replicas itself
         self.restart_log = restart_log
-        self.tail = DivergentTail(disk, engine.keyspace)
+        self.divergent_tail = DivergentTail(disk, engine.keyspace)
         self.replica_side = ReplicaSide(
             engine,
             loop,
@@ -92,7 +92,7 @@ class ServerReplication(ReplicationInterface):
             synced_offset=durability.synced_offset,
             tls=lambda: tls_of(config),
         )
-        self.replicas = PrimarySide(
+        self.primary_side = PrimarySide(
             config,
             engine,
             loop,
@@ -102,20 +102,20 @@ class ServerReplication(ReplicationInterface):
             stream_database=self.stream_database,
             is_translated=self._is_translated,
         )
-        self.primary = self.replicas.primary
-        self.failover = Failover(engine, self.replicas, self)
-        self.shutdown = DelayedShutdown(config, engine, self.replicas)
-        self.quorum = WriteQuorum(config, self.replicas)
+        self.primary = self.primary_side.primary
+        self.failover = Failover(engine, self.primary_side, self)
+        self.delayed_shutdown = DelayedShutdown(config, engine, self.primary_side)
+        self.write_quorum = WriteQuorum(config, self.primary_side)
 
     # The role.
 
     def is_replica(self) -> bool:
         """Return whether this server is a replica."""
-        return self.following is not None
+        return self.primary_address is not None
 
     def follow(self, host: str, port: int, caller: Session | None) -> bytes:
         """Become a replica of that server; return the reply's text."""
-        if self.following == (host, port):
+        if self.primary_address == (host, port):
             return b"OK Already connected to specified master"
         if self.failover.state != NONE:
             raise FailingOver()
@@ -123,17 +123,17 @@ class ServerReplication(ReplicationInterface):
         return b"OK"
 
     def _follow(self, host: str, port: int, failover: bool) -> None:
-        was_primary = self.following is None
+        was_primary = self.primary_address is None
         self._pass_on_again()
         history = None if self.replica_side.applier.is_torn else self.primary.history.id
-        if was_primary and self.replicas.feed_now():
+        if was_primary and self.primary_side.feed_now():
             history = None  # the data are ahead of the stream: they need a snapshot
-            self.replicas.disconnect_replicas()
-        self.following = (host, port)
+            self.primary_side.disconnect_replicas()
+        self.primary_address = (host, port)
         self.config.values["replicaof"] = f"{host} {port}"
-        self.replicas.generates = False
-        self.replicas.update_translation()
-        self.replicas.stop_feeding()
+        self.primary_side.writes_stream = False
+        self.primary_side.update_translation()
+        self.primary_side.stop_feeding()
         self.engine.keyspace.hide_expired = True
         if was_primary:
             self.engine.unblock_all(CommandError(ROLE_CHANGED))
@@ -143,10 +143,10 @@ class ServerReplication(ReplicationInterface):
 
     def promote(self) -> None:
         """Become a primary; its history continues that of its former primary. Does nothing on a primary."""
-        if self.following is None:
+        if self.primary_address is None:
             return
-        self.tail.begin()
-        self.following = None
+        self.divergent_tail.mark_possible()
+        self.primary_address = None
         self.config.values["replicaof"] = ""
         torn = self.replica_side.applier.is_torn
         self.republishes = False
@@ -159,14 +159,14 @@ class ServerReplication(ReplicationInterface):
         else:
             primary.history.shift(primary.end)
         primary.force_select()
-        self.replicas.generates = True
-        self.replicas.update_translation()
+        self.primary_side.writes_stream = True
+        self.primary_side.update_translation()
         if primary.backlog is not None:
-            self.replicas.start_feeding()
-        self.replicas.disconnect_replicas()
+            self.primary_side.start_feeding()
+        self.primary_side.disconnect_replicas()
         self.update_write_gate()
         self.engine.keyspace.hide_expired = False
-        self.engine.rules.suspend()
+        self.engine.rule_runner.suspend()
         LOG.log(NOTICE, "this server is a primary now")
 
     def close_link(self) -> None:
@@ -183,7 +183,7 @@ class ServerReplication(ReplicationInterface):
             fields: the auxiliary fields of the snapshot that was loaded, if there is no log.
             log_comment: the last line of the log that was loaded, if it is a comment.
         """
-        self.tail.load()
+        self.divergent_tail.load()
         position = decode_position(fields) or decode_comment(log_comment)
         if position is not None:
             self.primary.history.id = position.history
@@ -196,7 +196,7 @@ class ServerReplication(ReplicationInterface):
             self._follow(host, int(port), failover=False)
         elif position is not None:
             self.primary.history.shift(position.offset)
-            self.replicas.start_feeding()
+            self.primary_side.start_feeding()
 
     def snapshot_fields(self) -> dict[bytes, bytes]:
         """Return the fields by which a snapshot names its position in the history."""
@@ -207,7 +207,7 @@ class ServerReplication(ReplicationInterface):
             if side.history is None:
                 return {}
             return encode_position(side.stream_database, side.history, side.offset)
-        if self.primary.backlog is None or self.replicas.feed_now():
+        if self.primary.backlog is None or self.primary_side.feed_now():
             return {}
         return encode_position(self.stream_database(), self.primary.history.id, self.primary.end)
 
@@ -218,15 +218,15 @@ class ServerReplication(ReplicationInterface):
 
     def stream_database(self) -> int:
         """Return the database that the stream has selected; a primary selects one again after a snapshot."""
-        return self.replica_side.stream_database if self.following and not self.republishes else 0
+        return self.replica_side.stream_database if self.primary_address and not self.republishes else 0
 
     # The stream of this server's own primary.
 
-    def on_raw(self, data: bytes) -> None:
+    def on_stream_bytes(self, data: bytes) -> None:
         """Pass bytes of the stream on to the replicas, unless this server writes their stream itself."""
         if self.republishes:
             return
-        newer = self.replicas.pass_on(data)
+        newer = self.primary_side.pass_on(data)
         if newer and self.replica_side.applier.accepts_rules:
             self.replica_side.is_translated = False  # it has not begun to translate yet: ask again
         elif newer:
@@ -239,31 +239,31 @@ class ServerReplication(ReplicationInterface):
             " replicas, which must load a new snapshot first",
             newer,
         )
-        self.republishes = self.replicas.generates = True
+        self.republishes = self.primary_side.writes_stream = True
         self.primary.history.begin()
         self.primary.set_position(self.primary.end)
-        self.replicas.disconnect_replicas()
-        self.replicas.update_translation()
-        self.replicas.start_feeding()
+        self.primary_side.disconnect_replicas()
+        self.primary_side.update_translation()
+        self.primary_side.start_feeding()
 
     def _pass_on_again(self) -> None:
         """End what _republish() began: the stream is again that of the primary."""
         if not self.republishes:
             return
-        self.republishes = self.replicas.generates = False
-        self.replicas.stop_feeding()
+        self.republishes = self.primary_side.writes_stream = False
+        self.primary_side.stop_feeding()
         side = self.replica_side
         if side.history is None:
             self.primary.history.begin()
         else:
             self.primary.history.adopt(side.history)
         self.primary.set_position(side.offset)
-        self.replicas.disconnect_replicas()
+        self.primary_side.disconnect_replicas()
 
     def on_message(self, words: list[bytes]) -> None:
         """Send a message to the replicas if this server writes their stream itself."""
         if self.republishes:
-            self.replicas.publish(words)
+            self.primary_side.publish_to_replicas(words)
 
     def needs_translation(self) -> bool:
         """Return whether replicas of this server know commands of Redis 7.0 only."""
@@ -276,7 +276,7 @@ class ServerReplication(ReplicationInterface):
     def before_replacing(self, keyspace: Keyspace) -> None:
         """Save the entries that the new data lacks. Raises HeadraceError if that fails."""
         try:
-            self.tail.save(keyspace, self.replica_side.on_progress)
+            self.divergent_tail.save(keyspace, self.replica_side.on_progress)
         except OSError as error:
             raise HeadraceError(
                 f"entries that only this server has cannot be saved: {os_error_text(error)}"
@@ -284,12 +284,12 @@ class ServerReplication(ReplicationInterface):
 
     def on_new_history(self, history: str, offset: int) -> None:
         """Adopt the history of the primary, from that offset on."""
-        self.tail.end()
+        self.divergent_tail.mark_impossible()
         if self.republishes:
             return
         if history != self.primary.history.id:
             self.primary.history.shift(offset, history)
-            self.replicas.disconnect_replicas()
+            self.primary_side.disconnect_replicas()
         if self.primary.backlog is None:
             self.primary.set_position(offset)
 
@@ -305,20 +305,20 @@ class ServerReplication(ReplicationInterface):
         else:
             self.primary.history.begin()  # of a primary without IDs
         self.primary.set_position(offset)
-        self.replicas.disconnect_replicas()
-        self.tail.end()
+        self.primary_side.disconnect_replicas()
+        self.divergent_tail.mark_impossible()
         for session in self.engine.clients.values():
             session.on_data_replaced()
 
-    def publish(self, words: list[bytes]) -> None:
+    def publish_to_replicas(self, words: list[bytes]) -> None:
         """Send a PUBLISH or SPUBLISH to the replicas."""
-        self.replicas.publish(words)
+        self.primary_side.publish_to_replicas(words)
 
     # Replicas of this server.
 
-    def configure(self, session: Session, option: bytes, value: bytes) -> None:
+    def set_replconf_option(self, session: Session, option: bytes, value: bytes) -> None:
         """Apply one option of REPLCONF; ignore unknown ones."""
-        replica = self.replicas.of(session)
+        replica = self.primary_side.replica_of(session)
         text = to_text(value)
         if option == b"listening-port":
             replica.port = int(text)
@@ -332,29 +332,29 @@ class ServerReplication(ReplicationInterface):
         elif option == b"rdb-filter-only":
             replica.without_keys = bool(value)
         elif option == b"headrace-translation":
-            self.replicas.request_translation(replica, value == b"1")
-            if self.following is not None and value == b"1":
+            self.primary_side.request_translation(replica, value == b"1")
+            if self.primary_address is not None and value == b"1":
                 self.replica_side.request_translation(self.engine.keyspace.now)
 
     def stream_dialect(self, session: Session) -> str:
         """Return the stream's dialect (see stream_dialect.py); empty unless the replica asked for it."""
-        if DIALECT_CAPABILITY not in self.replicas.of(session).capabilities:
+        if DIALECT_CAPABILITY not in self.primary_side.replica_of(session).capabilities:
             return ""
-        passed_on = self.following is not None and not self.republishes
+        passed_on = self.primary_address is not None and not self.republishes
         return dialect_of(self.replica_side.applier) if passed_on else HEADRACE
 
-    def acknowledge(self, session: Session, offset: int, synced: int) -> None:
+    def on_acknowledgement(self, session: Session, offset: int, synced: int) -> None:
         """Record that the replica has applied, and synced, the stream up to these offsets."""
-        self.replicas.acknowledge(session, offset, synced)
-        self.quorum.on_acknowledged()
+        self.primary_side.on_acknowledgement(session, offset, synced)
+        self.write_quorum.on_acknowledged()
 
     def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
         """Make the session a replica (PSYNC, or SYNC if legacy)."""
-        if self.following is not None:
+        if self.primary_address is not None:
             self._check_link()
-        self.replicas.synchronise(session, history, offset, legacy)
-        if self.following is None and not self.replicas.of(session).rdb_only:
-            self.tail.begin()
+        self.primary_side.synchronise(session, history, offset, legacy)
+        if self.primary_address is None and not self.primary_side.replica_of(session).rdb_only:
+            self.divergent_tail.mark_possible()
 
     def _check_link(self) -> None:
         """Raise NotConnected unless the stream of this server's primary is complete."""
@@ -363,20 +363,20 @@ class ServerReplication(ReplicationInterface):
 
     def written_offset(self) -> int:
         """Return the offset after all effects recorded so far."""
-        self.replicas.feed_now()
+        self.primary_side.feed_now()
         return self.primary.end
 
-    def acknowledged_by(self, offset: int) -> int:
+    def count_acknowledged(self, offset: int) -> int:
         """Return how many online replicas have applied the stream up to the offset."""
-        return self.primary.acknowledged_by(offset)
+        return self.primary.count_acknowledged(offset)
 
-    def synced_by(self, offset: int) -> int:
+    def count_synced(self, offset: int) -> int:
         """Return how many online replicas have synced their log up to the offset."""
-        return self.primary.synced_by(offset)
+        return self.primary.count_synced(offset)
 
     def request_acknowledgements(self) -> None:
         """Ask all replicas once, after this turn, to acknowledge now."""
-        self.replicas.request_acknowledgements()
+        self.primary_side.request_acknowledgements()
 
     # Failover and shutdown.
 
@@ -394,60 +394,64 @@ class ServerReplication(ReplicationInterface):
 
     def delay_shutdown(self, finish: Callable[[], None], session: Session | None) -> bool:
         """Call finish() when the replicas have everything; return False if there is nothing to wait for."""
-        return self.shutdown.begin(finish, session)
+        return self.delayed_shutdown.begin(finish, session)
 
     def abort_shutdown(self) -> None:
         """Abort a shutdown that waits for replicas."""
-        self.shutdown.abort()
+        self.delayed_shutdown.abort()
 
     # Time.
 
     def is_busy(self) -> bool:
         """Return whether tick() must run soon: for a snapshot, a failover, or a shutdown."""
-        return self.replicas.sync is not None or self.failover.state == WAITING or self.shutdown.is_waiting
+        return (
+            self.primary_side.full_sync is not None
+            or self.failover.state == WAITING
+            or self.delayed_shutdown.is_waiting
+        )
 
     def tick(self, now: int) -> int:
         """Do what is due; return in how many milliseconds there is more to do, -1 for never."""
-        waits = [self.replicas.tick(now), self.failover.tick(now), self.shutdown.tick(now)]
-        waits.append(self.quorum.tick(now))
-        if self.following is not None:
+        waits = [self.primary_side.tick(now), self.failover.tick(now), self.delayed_shutdown.tick(now)]
+        waits.append(self.write_quorum.tick(now))
+        if self.primary_address is not None:
             waits.append(self.replica_side.tick(now))  # it may serve clients: the role may change
             if self.replica_side.is_online:
-                self.failover.succeeded()
+                self.failover.on_success()
             elif self.replica_side.failure:
-                self.failover.lost(self.replica_side.failure, self.replica_side.may_have_taken_over)
+                self.failover.on_link_lost(self.replica_side.failure, self.replica_side.may_have_taken_over)
         self.update_write_gate()
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def update_write_gate(self) -> None:
         """Update which requests are rejected, by the role, the link, the replicas and the configuration."""
-        config, gate, replica = self.config, self.engine.write_gate, self.following is not None
-        needed = max(config.number("min-replicas-to-write"), self.quorum.size)
+        config, gate, replica = self.config, self.engine.write_gate, self.primary_address is not None
+        needed = max(config.number("min-replicas-to-write"), self.write_quorum.size)
         gate.set_read_only(replica and config.flag("replica-read-only"))
         gate.set_stale(
             replica and not self.replica_side.is_online and not config.flag("replica-serve-stale-data")
         )
         gate.set_ignores_memory(replica and config.flag("replica-ignore-maxmemory"))
-        good = self._good_replicas(self.replicas.loop.clock.now_ms()) if needed else 0
+        good = self._good_replicas(self.primary_side.loop.clock.now_ms()) if needed else 0
         gate.set_too_few_replicas(not replica and good < needed)
-        self.quorum.update(replica)
+        self.write_quorum.update(replica)
 
     def _good_replicas(self, now: int) -> int:
-        return self.primary.good_replicas(now, self.config.number("min-replicas-max-lag"))
+        return self.primary.good_replica_count(now, self.config.number("min-replicas-max-lag"))
 
     def close(self) -> None:
         """Close the link to the primary, and cancel a running snapshot for replicas."""
         self.replica_side.stop()
-        self.replicas.close()
+        self.primary_side.close()
 
     # Reports.
 
     def role(self) -> list[object]:
         """Return ROLE's reply."""
-        if self.following is not None:
+        if self.primary_address is not None:
             return self.replica_side.role()
         rows = [
-            [r.host.encode(), b"%d" % r.port, b"%d" % max(r.acknowledged, 0)]
+            [r.host.encode(), b"%d" % r.port, b"%d" % max(r.acknowledged_offset, 0)]
             for r in self.primary.replicas
             if r.state == ONLINE
         ]
@@ -456,18 +460,18 @@ class ServerReplication(ReplicationInterface):
     def info(self) -> Section:
         """Return the fields of INFO replication."""
         now = self.engine.keyspace.now
-        fields: Section = [("role", "master" if self.following is None else "slave")]
-        if self.following is not None:
+        fields: Section = [("role", "master" if self.primary_address is None else "slave")]
+        if self.primary_address is not None:
             fields += self.replica_side.info()
         fields.append(("connected_slaves", len(self.primary.replicas)))
         if self.config.number("min-replicas-to-write"):
             fields.append(("min_slaves_good_slaves", self._good_replicas(now)))
-        if self.quorum.size:
-            fields.append(("write_quorum_waiting", len(self.quorum.held)))
-            fields.append(("write_quorum_timeouts", self.quorum.timeouts))
+        if self.write_quorum.size:
+            fields.append(("write_quorum_waiting", len(self.write_quorum.held)))
+            fields.append(("write_quorum_timeouts", self.write_quorum.timeouts))
         for number, r in enumerate(self.primary.replicas):
             lag = max(now - r.acknowledged_ms, 0) // 1000 if r.state == ONLINE else 0
-            offset = max(r.acknowledged, 0)
+            offset = max(r.acknowledged_offset, 0)
             row = f"ip={r.host},port={r.port},state={r.state},offset={offset},lag={lag}"
             fields.append((f"slave{number}", row))
         return fields + self._history_fields()
@@ -489,12 +493,12 @@ class ServerReplication(ReplicationInterface):
 
     def snapshot_job(self) -> SnapshotJob | None:
         """Return the job that writes a snapshot for replicas; None if there is none."""
-        return None if self.replicas.sync is None else self.replicas.sync.job
+        return None if self.primary_side.full_sync is None else self.primary_side.full_sync.job
 
     def counters(self) -> Section:
         """Return the fields of INFO stats about replication."""
         return [
-            ("sync_full", self.replicas.full_syncs),
-            ("sync_partial_ok", self.replicas.partial_syncs),
-            ("sync_partial_err", self.replicas.refused_partial_syncs),
+            ("sync_full", self.primary_side.full_syncs),
+            ("sync_partial_ok", self.primary_side.partial_syncs),
+            ("sync_partial_err", self.primary_side.refused_partial_syncs),
         ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from headrace.errors import CommandError, NotConfirmed, ProtocolError
 from headrace.plurals import plural
-from headrace.resp.replies import INCOMPLETE, Push, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, Push, ReplyParser
 from headrace.resp.writer import ReplyWriter
 from headrace.server.config.config import Config
 from headrace.server.loop.connection import Connection
@@ -32,7 +32,7 @@ def not_confirmed(until: str) -> NotConfirmed:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldClient:
     """A client whose replies are held."""
 
     offset: int  # of the stream: its end after the client's last write, which a replica acknowledges
@@ -45,9 +45,9 @@ class WriteQuorum:
 
     def __init__(self, config: Config, replicas: PrimarySide) -> None:
         self.config = config
-        self.replicas = replicas
+        self.primary_side = replicas
         self.loop = replicas.loop
-        self.held: dict[Connection, Held] = {}
+        self.held: dict[Connection, HeldClient] = {}
         self.timeouts = 0  # clients that got NOQUORUM
 
     @property
@@ -61,7 +61,7 @@ class WriteQuorum:
         if active == (self.loop.await_replicas is not None):
             return
         self.loop.await_replicas = self.hold if active else None
-        self.replicas.always_request_acknowledgements = active
+        self.primary_side.always_request_acknowledgements = active
         if is_replica:
             self._fail(list(self.held), not_confirmed("before this server became a replica"))
         elif not active:
@@ -69,18 +69,18 @@ class WriteQuorum:
 
     def hold(self, connections: list[Connection]) -> None:
         """Hold the replies of clients that have written in this turn. Called after its commit."""
-        end, now = self.replicas.changes_end, self.loop.clock.now_ms()
+        end, now = self.primary_side.changes_end, self.loop.clock.now_ms()
         for connection in connections:
             held = self.held.get(connection)
             if held is not None:
                 held.offset = end
             elif not connection.awaiting_commit:  # otherwise the log is not ready: see release_replies()
-                self.held[connection] = Held(end, now, bool(connection.watched & UNSENT))
+                self.held[connection] = HeldClient(end, now, bool(connection.watched & UNSENT))
 
     def on_acknowledged(self) -> None:
         """Send the replies to writes that enough replicas have now."""
         if self.held:
-            safe = self.replicas.primary.offset_of_quorum(self.size)
+            safe = self.primary_side.primary.offset_of_quorum(self.size)
             self._release([connection for connection, held in self.held.items() if held.offset <= safe])
 
     def tick(self, now: int) -> int:

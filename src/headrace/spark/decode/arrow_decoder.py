@@ -17,8 +17,8 @@ from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.arrow.malformed import MODES
 from headrace.errors import ProtocolError
 from headrace.spark.decode.entry_run_appender import EntryRunAppender
-from headrace.spark.decode.exact_rows import ExactColumnBuilder
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.exact_column import ExactColumnBuilder
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.sink.encoder import ArrowCells
 
 Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
@@ -138,7 +138,7 @@ class ArrowDecoder:
         appender: EntryRunAppender = self.run_appender
         rows: cython.Py_ssize_t
         while record < end and self.rows < rows_max and self.size < size_max:
-            if appender.supported:
+            if appender.supports_columns:
                 rows = appender.append(p, record, self.rows, rows_max - self.rows, size_max - self.size)
                 if rows:
                     if self.tracks_rows:
@@ -440,14 +440,14 @@ class ArrowDecoder:
             words.append(self._token(p, record, 1 + i))
         return malformed.entry_json(self._token(p, record, 0).decode(), words)
 
-    def exact_rows(self, cells: list[ArrowCells]) -> tuple[Buffers, Buffers, Buffers]:
+    def exact_column(self, cells: list[ArrowCells]) -> tuple[Buffers, Buffers, Buffers]:
         """Return the column `_exact` for the rows of the last take(), whose replies must still be buffered.
 
         Args:
             cells: the columns of these rows that the sink writes as fields.
         """
         found: ExactColumnBuilder = ExactColumnBuilder()
-        found.compare(self.tokenizer.buffer, self.token_index, self.row_records, cells)
+        found.append_rows(self.tokenizer.buffer, self.token_index, self.row_records, cells)
         self.row_records.used = 0
         return found.take()
 

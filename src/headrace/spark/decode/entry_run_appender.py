@@ -78,7 +78,7 @@ class EntryRunAppender(RunAppender):
             good = self._read_ids(p, record, good)
         column: Column
         for column in self.columns:
-            if good > 0 and column.token >= 0:
+            if good > 0 and column.token_number >= 0:
                 good = self._append_values(p, record, good, column)
         self.finish(row, row + good)
         self.max_entries = (
@@ -138,18 +138,18 @@ class EntryRunAppender(RunAppender):
         i: cython.Py_ssize_t
         column: Column
         for column in self.columns:
-            column.token = -1
+            column.token_number = -1
             if column.kind == kinds.FIELDS:
                 if words > 2 * NAMES_MAX or not self._are_distinct_keys(p, record, words, column.utf8):
                     return False
-                column.token = 0
+                column.token_number = 0
             elif column.kind < kinds.FIELDS:
-                column.token = 0
+                column.token_number = 0
             elif column.kind >= kinds.TEXT:
                 for i in range(1, words, 2):  # of a field named twice the last value counts
                     if column.matches_name(p, self._token_offset(record, i), self._token_size(record, i)):
-                        column.token = i + 1
-            if column.token < 0 and not column.nullable:
+                        column.token_number = i + 1
+            if column.token_number < 0 and not column.nullable:
                 return False
         return True
 
@@ -258,8 +258,8 @@ class EntryRunAppender(RunAppender):
         column.found = True
         column.is_integer = False
         for i in range(rows):
-            column.at = self._token_offset(record, column.token)
-            column.n = self._token_size(record, column.token)
+            column.at = self._token_offset(record, column.token_number)
+            column.n = self._token_size(record, column.token_number)
             record += self.record_bytes
             if real:
                 if not column._parse_real(p):
@@ -286,7 +286,7 @@ class EntryRunAppender(RunAppender):
         i: cython.Py_ssize_t
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
-        record += 4 + 8 * column.token
+        record += 4 + 8 * column.token_number
         for i in range(rows):
             at = mem.u32le(index, record)
             n = mem.u32le(index, record + 4)

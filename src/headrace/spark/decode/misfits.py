@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.arrow.malformed import READ_WITHOUT as READ_WITHOUT
+from headrace.arrow.malformed import SPARK_ID_PART_ADVICE as SPARK_ID_PART_ADVICE
 from headrace.spark.decode.schema import ColumnLayout
 
 DIRECTORY_VARIABLE = "HEADRACE_MISFITS"  # the environment variable
-MAP = "_fields"  # the name of the map of all fields in the counts
+FIELDS_MAP_NAME = "_fields"  # the name of the map of all fields in the counts
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[i
 
 def describe_misfits(stream: str, column: str, count: int) -> str:
     """Return the warning that `count` values became null; for `_fields`, that entries were escaped."""
-    if column == MAP:
+    if column == FIELDS_MAP_NAME:
         entries = "entry has" if count == 1 else "entries have"
         return (
             f"{stream}: {count:,} {entries} bytes that are not UTF-8; the map shows each as \\xNN "
@@ -72,7 +72,7 @@ def describe_misfits(stream: str, column: str, count: int) -> str:
 
 
 @contextmanager
-def collecting_misfits(directory: Path) -> Iterator[None]:
+def set_misfits_directory(directory: Path) -> Iterator[None]:
     """Set the environment variable with the directory for counts, for a Spark started in the block."""
     before = os.environ.get(DIRECTORY_VARIABLE)
     os.environ[DIRECTORY_VARIABLE] = str(directory)
@@ -85,7 +85,7 @@ def collecting_misfits(directory: Path) -> Iterator[None]:
             os.environ[DIRECTORY_VARIABLE] = before
 
 
-def collected_misfits(directory: Path) -> MisfitCounts:
+def read_misfit_counts(directory: Path) -> MisfitCounts:
     """Return the counts in the directory, by stream and column."""
     counts: MisfitCounts = {}
     for path in sorted(directory.glob("*.json")):

@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.arrow.columns import Column
 from headrace.columns import time_formats
 from headrace.columns.declarations import type_name
-from headrace.columns.nested import is_nested, unreadable_part
+from headrace.columns.nested_from_json import is_nested, unreadable_part
 from headrace.columns.specs import ColumnSpec, column_comment, field_spec
 from headrace.errors import UsageError
 from headrace.spark.decode import type_errors
 from headrace.spark.decode.arrow_decoder import ArrowDecoder
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.encoder import ArrowCells
 
@@ -104,9 +104,9 @@ class ColumnLayout:
         layout.arrow_schema = schema
         return layout
 
-    def columns(self) -> list[Column]:
+    def new_columns(self) -> list[Column]:
         """Return new columns for a decoder."""
-        return [spec.column() for spec in self.decoded_specs()]
+        return [spec.new_column() for spec in self.decoded_specs()]
 
     def decoded_specs(self) -> list[ColumnSpec]:
         """Return the specs of the columns that a decoder makes, in its order."""
@@ -119,7 +119,7 @@ class ColumnLayout:
 
     def decoder(self, tokenizer: ReplyPageTokenizer, stream: str, mode: str) -> ArrowDecoder:
         """Return a decoder of replies for these columns."""
-        return ArrowDecoder(tokenizer, self.columns(), stream, mode, self.has_exact)
+        return ArrowDecoder(tokenizer, self.new_columns(), stream, mode, self.has_exact)
 
 
 class BatchBuilder:
@@ -154,7 +154,7 @@ class BatchBuilder:
             else:
                 arrays.append(_array(field.type, rows, next(rest)))
         if decoder is not None and decoder.tracks_rows:
-            exact = decoder.exact_rows(self._field_columns(arrays))
+            exact = decoder.exact_column(self._field_columns(arrays))
             for i, spec in enumerate(self._layout.specs):
                 if spec.kind == "exact":
                     arrays[i] = _exact_array(self._schema.field(i).type, rows, *exact)
@@ -254,9 +254,9 @@ def _arrow_spec(field: pa.Field, default_format: str) -> ColumnSpec:
 
 def _field_spec(name: str, kind: DataType, nullable: bool, time_format: str) -> ColumnSpec:
     if kind.typeName() in NESTED_TYPES:
-        from headrace.spark.decode import nested
+        from headrace.spark.decode import nested_types
 
-        nested.check_nested_type(name, kind)
+        nested_types.check_nested_type(name, kind)
     arrow_type = _arrow_type(kind)
     spec = None if arrow_type is None else field_spec(name, arrow_type, nullable, time_format)
     if spec is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.columns.value_texts import EPOCHS, UNITS, encodable, texts_or_reasons
+from headrace.columns.value_texts import EPOCHS, UNITS_PER_SECOND, texts_or_reasons, to_encodable
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
 from headrace.spark.sink.encoder import ArrowCells
@@ -26,7 +26,7 @@ def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCell
     import pyarrow as pa
 
     try:
-        column = encodable(column, timestamp_format)
+        column = to_encodable(column, timestamp_format)
     except UsageError as error:
         _, wrong = texts_or_reasons(column, timestamp_format)
         row = min(wrong)
@@ -45,7 +45,7 @@ def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCell
     if types.is_float64(kind):
         return _make_cells("real", field, column)
     if types.is_timestamp(kind):
-        scale = UNITS[kind.unit] // EPOCHS[timestamp_format]
+        scale = UNITS_PER_SECOND[kind.unit] // EPOCHS[timestamp_format]
         return _make_cells("integer", field, column, scale=scale)
     if types.is_fixed_size_binary(kind):
         return _make_cells("fixed", field, column, width=kind.byte_width)

@@ -31,20 +31,20 @@ from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.request import request
+from headrace.spark.sink.at_least_once import ConcurrentAttempt, SinkConnection
 from headrace.spark.sink.batch_attempt import (
     AttemptSuperseded,
     BatchAttempt,
     RowsChanged,
     rows_changed_message,
 )
-from headrace.spark.sink.delivery import ConcurrentAttempt, SinkConnection
 from headrace.spark.sink.marker import Marker
 
 SUPERSEDED_KEPT = 50
 POLL_S = 0.05
 POLL_MAX_S = 1.0
 WAIT_S = 30.0  # without progress of the other tasks
-WAITED = b"waited"  # a field of the partitions: the execution whose tasks wait no longer
+WAIT_ENDED_FIELD = b"waited"  # a field of the partitions: the execution whose tasks wait no longer
 ROWS_SUFFIX = b":rows"
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class AttemptGuard:
         self._marker = marker
         self._current: dict[bytes, bytes] = {}  # the value of the key when this execution took it
 
-    def key(self, stream: bytes) -> bytes:
+    def attempt_key(self, stream: bytes) -> bytes:
         """Return the key that names the execution."""
         return self._marker.query_key(stream) + b":attempt"
 
@@ -83,15 +83,15 @@ class AttemptGuard:
         return self._state(stream).repeated
 
     def _state(self, stream: bytes) -> BatchAttempt:
-        state = BatchAttempt.parse(self._current[stream], self.key(stream))
+        state = BatchAttempt.parse(self._current[stream], self.attempt_key(stream))
         assert state is not None
         return state
 
-    def record_requests(self, stream: bytes) -> list[bytes]:
+    def rows_read_requests(self, stream: bytes) -> list[bytes]:
         """Return the requests that record that this execution has read the partition's rows."""
         return self._partition_requests(stream, b"", self._marker.attempt.encode())
 
-    def count_requests(self, stream: bytes, rows: int) -> list[bytes]:
+    def row_count_requests(self, stream: bytes, rows: int) -> list[bytes]:
         """Return the requests that record how many rows the partition has: all of them were read."""
         return self._partition_requests(stream, ROWS_SUFFIX, b"%d" % rows)
 
@@ -102,9 +102,9 @@ class AttemptGuard:
 
     def check_checkpoint(self, stream: bytes, value: bytes | None) -> BatchAttempt | None:
         """Parse a value of the key. Raises UsageError if the query ID belongs to another checkpoint."""
-        marker, found = self._marker, BatchAttempt.parse(value, self.key(stream))
+        marker, found = self._marker, BatchAttempt.parse(value, self.attempt_key(stream))
         if found and found.checkpoint and marker.checkpoint and found.checkpoint != marker.checkpoint:
-            key = self.key(stream).decode(errors="backslashreplace")
+            key = self.attempt_key(stream).decode(errors="backslashreplace")
             raise UsageError(
                 f"The query ID {marker.query_id!r} was used by a query with another checkpoint to write to "
                 f"{stream_name(stream)!r}, up to batch {found.batch}. A new checkpoint counts its batches "
@@ -161,7 +161,7 @@ class AttemptGuard:
         self, connection: SinkConnection, stream: bytes, value: bytes | None, found: BatchAttempt | None
     ) -> bytes | None:
         """Set the key, unless it has changed; return its value."""
-        marker, key = self._marker, self.key(stream)
+        marker, key = self._marker, self.attempt_key(stream)
         new = BatchAttempt(marker.batch_id, marker.attempt, marker.checkpoint)
         requests: list[bytes] = []
         if found is not None and found.batch == marker.batch_id:
@@ -170,14 +170,14 @@ class AttemptGuard:
         else:
             requests.append(request(b"DEL", self.partitions_key(stream)))
         connection.execute_if(key, value, [*requests, self._set_request(stream, new)])
-        [now] = connection.checked(request(b"GET", key), 1)
+        [now] = connection.request_or_raise(request(b"GET", key), 1)
         current: bytes | None = now
         return current
 
     def _set_request(self, stream: bytes, attempt: BatchAttempt) -> bytes:
-        return request(b"SET", self.key(stream), attempt.encode(), b"PX", b"%d" % self._marker.ttl_ms)
+        return request(b"SET", self.attempt_key(stream), attempt.encode(), b"PX", b"%d" % self._marker.ttl_ms)
 
-    def partition_before(self, connection: SinkConnection, stream: bytes) -> tuple[bool, int | None]:
+    def earlier_partition_record(self, connection: SinkConnection, stream: bytes) -> tuple[bool, int | None]:
         """Return what an earlier execution recorded of this partition.
 
         Returns:
@@ -185,26 +185,28 @@ class AttemptGuard:
         """
         if not self.is_repeated(stream):
             return False, None
-        [value] = connection.checked(request(b"GET", self.partitions_key(stream)), 1)
+        [value] = connection.request_or_raise(request(b"GET", self.partitions_key(stream)), 1)
         fields, partition = _parse_fields(value), b"%d" % self._marker.partition
         rows = fields.get(partition + ROWS_SUFFIX)
         return partition in fields, None if rows is None else int(rows)
 
-    def record(self, connection: SinkConnection, stream: bytes) -> None:
+    def record_rows_read(self, connection: SinkConnection, stream: bytes) -> None:
         """Record that this execution has read the rows of this partition that are written.
 
         Raises:
             ConcurrentAttempt: if another execution was started, or another task has found other rows.
         """
-        requests = self.record_requests(stream)
-        if not connection.execute_if(self.key(stream), self._current[stream], requests):
+        requests = self.rows_read_requests(stream)
+        if not connection.execute_if(self.attempt_key(stream), self._current[stream], requests):
             raise ConcurrentAttempt("the batch has another execution")
 
     def fail(self, connection: SinkConnection, stream: bytes, message: str) -> None:
         """Record an error, so that no task adds any more rows in this execution."""
         error = replace(self._state(stream), error=message)
         with suppress(HeadraceError, OSError):  # the task fails anyway
-            connection.execute_if(self.key(stream), self._current[stream], [self._set_request(stream, error)])
+            connection.execute_if(
+                self.attempt_key(stream), self._current[stream], [self._set_request(stream, error)]
+            )
 
     def unverified(self, connection: SinkConnection, stream: bytes) -> set[bytes]:
         """Return the other partitions whose rows were not read again yet; none if no task waits any more.
@@ -212,12 +214,12 @@ class AttemptGuard:
         Raises:
             RowsChanged, AttemptSuperseded: as join() does.
         """
-        requests = request(b"GET", self.key(stream)) + request(b"GET", self.partitions_key(stream))
-        value, partitions = connection.checked(requests, 2)
+        requests = request(b"GET", self.attempt_key(stream)) + request(b"GET", self.partitions_key(stream))
+        value, partitions = connection.request_or_raise(requests, 2)
         if not self.is_current(stream, value):
             self.join(connection, stream, value)
         fields = _parse_fields(partitions)
-        if fields.get(WAITED) == self._marker.attempt.encode():
+        if fields.get(WAIT_ENDED_FIELD) == self._marker.attempt.encode():
             return set()
         return set(_unread(fields, self._marker)) - {b"%d" % self._marker.partition}
 
@@ -232,8 +234,8 @@ class AttemptGuard:
             stream_name(stream),
             WAIT_S,
         )
-        field = b"%b=%b " % (WAITED, self._marker.attempt.encode())
-        connection.checked(request(b"APPEND", self.partitions_key(stream), field), 1)
+        field = b"%b=%b " % (WAIT_ENDED_FIELD, self._marker.attempt.encode())
+        connection.request_or_raise(request(b"APPEND", self.partitions_key(stream), field), 1)
 
 
 class PartitionWait:

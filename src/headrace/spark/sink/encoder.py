@@ -48,7 +48,7 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 8)
 
 # The layouts of a column's buffers.
-FORMS = {name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))}
+LAYOUTS = {name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))}
 TEXT = cython.declare(cython.int, 0)
 FIXED = cython.declare(cython.int, 1)
 INTEGER = cython.declare(cython.int, 2)
@@ -70,7 +70,7 @@ class ArrowCells:
     validity    one bit for each value, or None if no value is null
     """
 
-    form: cython.int
+    layout: cython.int
     name: bytes
     start: cython.Py_ssize_t
     rows: cython.Py_ssize_t
@@ -104,7 +104,7 @@ class ArrowCells:
     ) -> None:
         if start < 0 or rows < 0 or scale < 1 or width < 1:
             raise ValueError("a column with a negative size")
-        self.form = FORMS[form]
+        self.layout = LAYOUTS[form]
         self.name = name
         self.start = start
         self.rows = rows
@@ -125,15 +125,15 @@ class ArrowCells:
             self.validity = mem.borrow(validity, (end + 7) // 8)
         if rows == 0:
             return
-        if self.form in (TEXT, MAP):
+        if self.layout in (TEXT, MAP):
             if width not in (4, 8):
                 raise ValueError("offsets of a strange width")
             self.offsets = mem.borrow(offsets, (end + 1) * self.width)
-        if self.form == TEXT:
+        if self.layout == TEXT:
             self.size = 0 if values is None else memoryview(values).nbytes  # type: ignore[arg-type]
-        elif self.form == BOOLEAN:
+        elif self.layout == BOOLEAN:
             self.size = (end + 7) // 8
-        elif self.form != MAP:
+        elif self.layout != MAP:
             if form != "fixed" and width > 8:
                 raise ValueError("a number of a strange width")
             self.size = end * self.width
@@ -167,7 +167,7 @@ class ArrowCells:
         """Return how many fields the row gets from this column. The row must be below `rows`."""
         if self._is_null(row):
             return 0
-        if self.form != MAP:
+        if self.layout != MAP:
             return 1
         items: ArrowCells | None = self.items
         assert items is not None
@@ -186,7 +186,7 @@ class ArrowCells:
     @cython.exceptval(-1, check=False)
     def write_fields(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the names and values of the row's fields."""
-        if self.form != MAP:
+        if self.layout != MAP:
             out.put(self.name, 0, len(self.name))
             return self.write_value(out, row)
         keys: ArrowCells | None = self.keys
@@ -206,14 +206,14 @@ class ArrowCells:
     def write_value(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append one value, which is not null, as a bulk string."""
         i: cython.Py_ssize_t = self.start + row
-        if self.form == TEXT:
+        if self.layout == TEXT:
             at: cython.Py_ssize_t = self._text_start(i)
             return _put_bulk(out, self.values, at, self._offset(i + 1) - at)
-        if self.form == FIXED:
+        if self.layout == FIXED:
             return _put_bulk(out, self.values, i * self.width, self.width)
-        if self.form == INTEGER:
+        if self.layout == INTEGER:
             return self._write_integer(out, i)
-        if self.form == BOOLEAN:
+        if self.layout == BOOLEAN:
             if self.values[i >> 3] >> (i & 7) & 1:
                 return out.put(b"$4\r\ntrue\r\n", 0, 10)
             return out.put(b"$5\r\nfalse\r\n", 0, 11)
@@ -235,10 +235,10 @@ class ArrowCells:
         i: cython.Py_ssize_t = self.start + row
         at: cython.Py_ssize_t = i * self.width
         end: cython.Py_ssize_t = at + self.width
-        if self.form == TEXT:
+        if self.layout == TEXT:
             at = self._text_start(i)
             end = self._offset(i + 1)
-        elif self.form != FIXED:
+        elif self.layout != FIXED:
             return 0
         if at == end or not (DIGIT <= self.values[at] <= DIGIT + 9 or self.values[at] == ARRAY):
             text: str = mem.to_bytes(self.values, at, min(end - at, ID_SHOWN_MAX)).decode(errors="replace")
@@ -421,19 +421,19 @@ class XaddEncoder:
     ids: ArrowCells | None
     rows: cython.Py_ssize_t
     prefix: bytes
-    prefix_arguments: cython.Py_ssize_t
-    digests: cython.bint
+    prefix_argument_count: cython.Py_ssize_t
+    computes_digest: cython.bint
     rows_digest: cython.ulonglong
 
     def __init__(self) -> None:
-        self.digests = False
+        self.computes_digest = False
         self.rows_digest = NO_ROWS_DIGEST
         self.out = GrowableBuffer(1 << 16)
         self.cells = []
         self.ids = None
         self.rows = 0
         self.prefix = b""
-        self.prefix_arguments = 0
+        self.prefix_argument_count = 0
 
     def load(self, rows: int, cells: list[ArrowCells], ids: ArrowCells | None) -> None:
         """Set the columns of a batch, each with `rows` rows."""
@@ -441,7 +441,7 @@ class XaddEncoder:
         for column in cells:
             if column.rows != rows:
                 raise ValueError("columns of different lengths")
-        if ids is not None and (ids.rows != rows or ids.form == MAP):
+        if ids is not None and (ids.rows != rows or ids.layout == MAP):
             raise ValueError("IDs that do not fit their rows")
         self.rows = rows
         self.cells = cells
@@ -450,7 +450,7 @@ class XaddEncoder:
     def set_prefix(self, words: list[bytes]) -> None:
         """Begin every request with these arguments: XADD, the stream, how to trim it."""
         self.prefix = b"".join(map(bulk, words))
-        self.prefix_arguments = len(words)
+        self.prefix_argument_count = len(words)
 
     def start_digest(self, digest: int | None) -> None:
         """Compute the digest of the rows from now on.
@@ -458,7 +458,7 @@ class XaddEncoder:
         Args:
             digest: the digest of the rows before them; None if there are none.
         """
-        self.digests = True
+        self.computes_digest = True
         self.rows_digest = NO_ROWS_DIGEST
         if digest is not None:
             self.rows_digest = digest
@@ -510,7 +510,7 @@ class XaddEncoder:
             raise UsageError("All columns of a row are null, but an entry needs a field: remove such rows.")
         if out.used + HEADER_MAX > out.cap:
             out.grow(HEADER_MAX)
-        _put_head(out, ARRAY, self.prefix_arguments + 1 + 2 * fields)
+        _put_head(out, ARRAY, self.prefix_argument_count + 1 + 2 * fields)
         out.put(self.prefix, 0, len(self.prefix))
         begin: cython.Py_ssize_t = out.used
         if self.ids is not None and not self.ids._is_null(row):
@@ -521,7 +521,7 @@ class XaddEncoder:
         for column in self.cells:
             if column.field_count(row) > 0:
                 column.write_fields(out, row)
-        if self.digests:
+        if self.computes_digest:
             self.rows_digest = _add_to_digest(self.rows_digest, out.p, begin, out.used)
         return out.used
 

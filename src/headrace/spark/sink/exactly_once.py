@@ -27,14 +27,14 @@ from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.plurals import plural
 from headrace.resp.request import request
+from headrace.spark.sink.at_least_once import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
 from headrace.spark.sink.attempts import AttemptGuard, PartitionWait
 from headrace.spark.sink.batch_attempt import RowsChanged, rows_changed_message
-from headrace.spark.sink.delivery import ChunkWriter, ConcurrentAttempt, RowChunk, SinkConnection
 from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.rejected_rows import marker_correction, not_corrected_message, rejection_message
 from headrace.spark.sink.replica_wait import wait_request
 from headrace.spark.sink.reply_counter import ReplyCounter
-from headrace.spark.sink.requested_ids import check_ids, check_requested_ids, last_id_of
+from headrace.spark.sink.requested_ids import check_increasing_ids, check_requested_ids, last_id_of
 
 MULTI = request(b"MULTI")
 EXEC = request(b"EXEC")
@@ -45,7 +45,7 @@ class ConfirmedRowsLost(HeadraceError):
 
 
 @dataclass
-class StreamState:
+class StreamWriteState:
     """What is known of the task's rows for one stream.
 
     Attributes:
@@ -75,9 +75,9 @@ class ExactlyOnceWriter(ChunkWriter):
         self._trim = tuple(trim)
         self._executing: RowChunk | None = None  # its EXEC was sent, and the reply is outstanding
         self._queued: RowChunk | None = None  # sent without EXEC
-        self._streams: dict[bytes, StreamState] = {}
+        self._streams: dict[bytes, StreamWriteState] = {}
 
-    def prepare(self, streams: Iterable[bytes]) -> None:
+    def look_up_written_rows(self, streams: Iterable[bytes]) -> None:
         """Look up how many rows these streams have already. Raises CommandError for a key of another type."""
         new = [stream for stream in dict.fromkeys(streams) if stream not in self._streams]
         if new:
@@ -96,28 +96,28 @@ class ExactlyOnceWriter(ChunkWriter):
         requests = b"".join(
             request(b"TYPE", stream)
             + request(b"GET", self._marker.key(stream))
-            + (request(b"GET", guard.key(stream)) if guard else b"")
+            + (request(b"GET", guard.attempt_key(stream)) if guard else b"")
             for stream in streams
         )
         connection = self.connection_for(streams[0])
         size = 3 if guard else 2
-        replies = connection.checked(requests, size * len(streams))
-        states: dict[bytes, StreamState] = {}
+        replies = connection.request_or_raise(requests, size * len(streams))
+        states: dict[bytes, StreamWriteState] = {}
         for at, stream in enumerate(streams):
             kind, value, *attempt = replies[size * at : size * at + size]
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {stream_name(stream)!r} holds a {kind}, not a stream.")
             if guard:
                 guard.check_checkpoint(stream, attempt[0])
-            written = self._marker.written(value, stream)
+            written = self._marker.parse_state(value, stream)
             if guard and not written.is_final and not guard.join(connection, stream, attempt[0]):
                 written = replace(written, is_final=True)
             is_verified = written.rows == 0 or not self._marker.has_digest
-            states[stream] = StreamState(written, is_verified, marker_value=value)
+            states[stream] = StreamWriteState(written, is_verified, marker_value=value)
             if guard and not written.is_final:
-                recorded, states[stream].rows_before = guard.partition_before(connection, stream)
+                recorded, states[stream].rows_before = guard.earlier_partition_record(connection, stream)
                 if recorded and not written.rows:  # its rows were rejected, or the marker was deleted
-                    guard.record(connection, stream)
+                    guard.record_rows_read(connection, stream)
         if any(state.written.rows for state in states.values()):
             # An earlier attempt may have been killed before its replicas had the rows.
             connection.wait_for_replicas(self._replicas)
@@ -170,10 +170,10 @@ class ExactlyOnceWriter(ChunkWriter):
                 partition = self._marker.partition
                 self._fail(stream, f"partition {partition} had {counted}, and now these have other contents")
             if not self._streams[stream].is_verified:
-                self._record(stream)
+                self._record_rows_read(stream)
         self._streams[stream].is_verified = True
 
-    def _record(self, stream: bytes) -> None:
+    def _record_rows_read(self, stream: bytes) -> None:
         """Record that this partition's rows are those of the earlier execution."""
         guard = self._guard
         if guard is None or self._streams[stream].written.is_final:
@@ -181,15 +181,15 @@ class ExactlyOnceWriter(ChunkWriter):
         self.flush()
 
         def record() -> None:
-            guard.record(self._joined(stream), stream)
+            guard.record_rows_read(self._connection_after_join(stream), stream)
 
         self.with_retries(record, record)
 
-    def _joined(self, stream: bytes) -> SinkConnection:
+    def _connection_after_join(self, stream: bytes) -> SinkConnection:
         """Return a connection on which no reply is outstanding, after checking that the task may write."""
         connection = self.connection_for(stream)
         if self._guard is not None:
-            [value] = connection.checked(request(b"GET", self._guard.key(stream)), 1)
+            [value] = connection.request_or_raise(request(b"GET", self._guard.attempt_key(stream)), 1)
             if not self._guard.is_current(stream, value):
                 self._guard.join(connection, stream, value)
         return connection
@@ -243,19 +243,19 @@ class ExactlyOnceWriter(ChunkWriter):
                 counted = plural(written.rows, "row")
                 self._fail(stream, f"partition {self._marker.partition} had {counted}, and now has {count:,}")
             if self._guard is not None and not written.is_final:
-                requests[stream] = self._guard.count_requests(stream, count)
+                requests[stream] = self._guard.row_count_requests(stream, count)
 
         def record_all() -> None:
             connection = self.connection_for(next(iter(requests)))
             each = [one for many in requests.values() for one in many]
-            connection.checked(b"".join(each), len(each))
+            connection.request_or_raise(b"".join(each), len(each))
 
         def record_each() -> None:  # the streams may have moved to different servers
             while requests:
                 stream, each = next(iter(requests.items()))
                 self.close()
                 connection = self.connection_for(stream)
-                connection.checked(b"".join(each), len(each))
+                connection.request_or_raise(b"".join(each), len(each))
                 del requests[stream]
 
         if requests:
@@ -266,7 +266,7 @@ class ExactlyOnceWriter(ChunkWriter):
         self._check_may_add(chunk)
         state = self._streams[chunk.stream]
         chunk.marker_before = state.marker_value
-        done = self._marker.written(chunk.marker_before, chunk.stream).rows
+        done = self._marker.parse_state(chunk.marker_before, chunk.stream).rows
         if done < chunk.first_row:
             raise confirmed_rows_lost(chunk, done)
         state.marker_value = self._value_after(chunk)
@@ -301,7 +301,7 @@ class ExactlyOnceWriter(ChunkWriter):
         connection = super().connection_for(stream)
         if is_new:
             try:
-                connection.checked(MULTI + EXEC, 2)
+                connection.request_or_raise(MULTI + EXEC, 2)
             except BaseException:
                 self.close()
                 raise
@@ -326,7 +326,7 @@ class ExactlyOnceWriter(ChunkWriter):
         key = self._marker.key(stream)
         if self._guard is None:
             return request(b"WATCH", key, *more) + request(b"GET", key)
-        attempt = self._guard.key(stream)
+        attempt = self._guard.attempt_key(stream)
         return request(b"WATCH", key, attempt, *more) + request(b"GET", attempt) + request(b"GET", key)
 
     def _watched_reads(self, chunk: RowChunk) -> bytes:
@@ -338,11 +338,11 @@ class ExactlyOnceWriter(ChunkWriter):
     def _check_watched(self, connection: SinkConnection, chunk: RowChunk) -> None:
         """Check the replies to _watched_reads(): the keys have the values at which the chunk begins."""
         if self._guard is not None:
-            replies = connection.count_replies(2)  # of WATCH and the first GET
+            replies = connection.await_replies(2)  # of WATCH and the first GET
             _raise_counted(connection, replies)
             if not self._guard.is_current(chunk.stream, replies.value):
                 raise ConcurrentAttempt("the batch has another execution")
-        replies = connection.count_replies(1 if self._guard else 2)
+        replies = connection.await_replies(1 if self._guard else 2)
         _raise_counted(connection, replies)
         if replies.value != chunk.marker_before:
             raise ConcurrentAttempt("the marker was changed by another attempt")
@@ -353,12 +353,12 @@ class ExactlyOnceWriter(ChunkWriter):
         self, connection: SinkConnection, chunk: RowChunk, ids: Callable[[int, int], list[str | None]]
     ) -> None:
         """Check the reply to XINFO STREAM: the stream's last ID is below those of the chunk."""
-        replies = connection.count_replies(1, keep_strings=True)
+        replies = connection.await_replies(1, keep_strings=True)
         for _, _, text in replies.errors:
             if "no such key" not in text:
                 connection.raise_error(text)
         try:
-            check_ids(chunk.stream, last_id_of(replies.strings), ids(chunk.start, chunk.stop))
+            check_increasing_ids(chunk.stream, last_id_of(replies.strings), ids(chunk.start, chunk.stop))
         except UsageError:
             self.close()  # drops the transaction
             raise
@@ -376,13 +376,13 @@ class ExactlyOnceWriter(ChunkWriter):
         key, ttl = self._marker.key(chunk.stream), b"%d" % self._marker.ttl_ms
         requests = [request(b"SET", key, self._value_after(chunk), b"PX", ttl)]
         if self._guard is not None and chunk.first_row == 0:
-            requests += self._guard.record_requests(chunk.stream)
+            requests += self._guard.rows_read_requests(chunk.stream)
         return requests
 
     def _check_executed(self, connection: SinkConnection, chunk: RowChunk) -> None:
         """Check the replies from MULTI to EXEC, and confirm the chunk."""
         executed = chunk.rows + 1 + len(self._after_rows(chunk))  # after MULTI, the rows and these
-        replies = connection.count_replies(executed + 1)
+        replies = connection.await_replies(executed + 1)
         whole = [text for reply, element, text in replies.errors if reply < executed or element < 0]
         if whole:
             connection.raise_error(whole[0])
@@ -390,7 +390,7 @@ class ExactlyOnceWriter(ChunkWriter):
             self._handle_rejected_rows(chunk, [text for _, _, text in replies.errors])
         if replies.null:
             raise ConcurrentAttempt("the marker was changed by another attempt")
-        connection.check_replicas(self._replicas)
+        connection.check_wait_reply(self._replicas)
         self._executing = None
         self.confirm_first()
 
@@ -404,7 +404,7 @@ class ExactlyOnceWriter(ChunkWriter):
         connection = self.connection_for(chunk.stream)
         state = self._streams[chunk.stream]
         value, info = self._read_watched(connection, chunk)
-        written = self._marker.written(value, chunk.stream)
+        written = self._marker.parse_state(value, chunk.stream)
         done = written.rows
         if done < chunk.first_row:
             raise confirmed_rows_lost(chunk, done)

@@ -89,7 +89,7 @@ class Marker:
         """Return the key's value after so many rows, some of which were rejected."""
         return b"%b:%b" % (self.value(rows, digest), reason.encode())
 
-    def written(self, value: bytes | None, stream: bytes) -> MarkerState:
+    def parse_state(self, value: bytes | None, stream: bytes) -> MarkerState:
         """Return which rows of the batch are written according to a value of the key.
 
         Raises:

@@ -15,7 +15,7 @@ from headrace.client.stream_names import stream_key, stream_name
 from headrace.companion_keys import hash_tagged
 from headrace.errors import CommandError
 from headrace.resp.request import request
-from headrace.spark.sink.delivery import SinkConnection
+from headrace.spark.sink.at_least_once import SinkConnection
 
 TEMPORARY_TTL_MS = 7 * 24 * 3600 * 1000  # if the driver dies before commit() and abort()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import CommandError
-from headrace.spark.sink.delivery import RowChunk
+from headrace.spark.sink.at_least_once import RowChunk
 from headrace.spark.sink.marker import Marker
 
 

@@ -26,7 +26,7 @@ def wait_request(replicas: int) -> bytes:
     return request(b"WAIT", b"%d" % replicas, b"%d" % WAIT_MS) if replicas else b""
 
 
-def write_request(stream: bytes) -> bytes:
+def barrier_write_request(stream: bytes) -> bytes:
     """Return a request whose effect comes after all earlier ones, for WAIT to wait for."""
     return request(b"SET", hash_tagged(stream) + b":headrace:wait", b"", b"PX", b"%d" % WAIT_MS)
 

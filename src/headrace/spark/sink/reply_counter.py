@@ -94,7 +94,7 @@ class ReplyCounter(ReadBuffer):
         size: cython.longlong
         self.null = False
         if kind in (BULK, ARRAY):
-            size = self.number(begin, end)
+            size = self.parse_number(begin, end)
             if size < NULL or size > (BULK_MAX if kind == BULK else COUNT_MAX):
                 raise ProtocolError("a reply with an invalid length")
             begin = end + 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 from headrace.client.stream_names import stream_name
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, parse_id
-from headrace.spark.sink.delivery import SinkConnection
+from headrace.spark.sink.at_least_once import SinkConnection
 
 
 class RowIdTooSmall(UsageError):
@@ -46,10 +46,10 @@ def check_requested_ids(
         last = parse_id(properties[b"last-generated-id"].decode())
     elif not (isinstance(info, CommandError) and "no such key" in str(info)):
         connection.raise_error(str(info))
-    check_ids(stream, last, ids)
+    check_increasing_ids(stream, last, ids)
 
 
-def check_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> None:
+def check_increasing_ids(stream: bytes, last: tuple[int, int], ids: list[str | None]) -> None:
     """Check that the IDs increase, starting after `last`: a transaction is not undone if one is rejected.
 
     Raises:

@@ -13,9 +13,9 @@ from headrace.errors import UsageError
 from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
+from headrace.spark.sink.at_least_once import AtLeastOnceWriter, RowChunk
 from headrace.spark.sink.attempts import check_repeated, new_attempt
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
-from headrace.spark.sink.delivery import AtLeastOnceWriter, RowChunk
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnceWriter
 from headrace.spark.sink.marker import Marker
@@ -90,7 +90,7 @@ class RowSender:
             owners.setdefault(self._owner(stream), []).append(stream)
         for owner, streams in owners.items():
             writer = self._writers.setdefault(owner, self._new_writer())
-            writer.prepare(streams)
+            writer.look_up_written_rows(streams)
             for stream in streams:
                 self._send_rows(writer, batch, stream, groups[stream])
 
@@ -136,7 +136,7 @@ class RowSender:
     @property
     def confirmed(self) -> int:
         """How many rows of the task the servers have confirmed."""
-        return sum(writer.confirmed_rows for writer in self._writers.values())
+        return sum(writer.confirmed_row_count for writer in self._writers.values())
 
     def close(self) -> None:
         """Close the connections."""

@@ -160,15 +160,15 @@ class ArrowRangeReader:
     def __init__(
         self, part: OffsetRange, layout: ColumnLayout, options: Options, column_arguments: list[bytes]
     ) -> None:
-        self._part = part
+        self._range = part
         self._layout = layout
         self._options = options
         self._column_arguments = column_arguments
         self._servers = options.servers()
-        self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
+        self._reconnect_delay = ReconnectDelay(self._servers.reconnect_timeout)
         self._connection: RawConnection | None = None
-        self._losses = LossDetector(part, options, self._servers)
-        self._assembler = BatchAssembler(layout, part.stream)
+        self._loss_detector = LossDetector(part, options, self._servers)
+        self._assembler = ServerBatchReader(layout, part.stream)
         self._after = part.after  # the last received entry, or where the range begins
         self._anchored = part.anchored
 
@@ -181,8 +181,8 @@ class ArrowRangeReader:
             while more:
                 header, message = self._next_reply()
                 if header.anchor_lost:
-                    number = self._part.start_number if self._after == self._part.after else None
-                    self._losses.check_anchor(self._after, number)
+                    number = self._range.start_number if self._after == self._range.after else None
+                    self._loss_detector.check_anchor(self._after, number)
                 if header.last_id is not None:
                     self._after, self._anchored = header.last_id, True
                 dropped += header.dropped
@@ -190,11 +190,11 @@ class ArrowRangeReader:
                     raise ProtocolError(f"counts of {len(header.misfits)} columns instead of {len(misfits)}")
                 if header.misfits:
                     misfits = [before + now for before, now in zip(misfits, header.misfits, strict=True)]
-                more = header.more and self._after != self._part.upto
+                more = header.more and self._after != self._range.upto
                 if header.rows:
                     yield self._assembler.make_batch(header.rows, message)
-            self._losses.check_end(self._after)
-            part = self._part
+            self._loss_detector.check_end(self._after)
+            part = self._range
             if dropped:
                 log.warning("%d malformed entries of %s were left out", dropped, part.stream)
             report_misfits(
@@ -214,14 +214,14 @@ class ArrowRangeReader:
         while True:
             try:
                 if self._connection is None:
-                    self._connection = self._servers.open_raw(self._part.stream, self._part.upto)
+                    self._connection = self._servers.open_raw(self._range.stream, self._range.upto)
                     self._request_after(self._connection, self._after, self._anchored)
                 reply = self._receive_reply(self._connection)
-                self._retry_timer.reset()
+                self._reconnect_delay.reset()
                 return reply
             except CONNECTION_ERRORS as failure:
                 self._disconnect()
-                self._retry_timer.wait(failure)
+                self._reconnect_delay.wait(failure)
 
     def _receive_reply(self, connection: RawConnection) -> tuple[ReplyHeader, pa.Buffer]:
         import pyarrow as pa
@@ -238,7 +238,7 @@ class ArrowRangeReader:
                 buffer = buffer + bytearray(n)
                 view = memoryview(buffer)
             n += connection.receive(view[n:])
-        if header.more and header.last_id != self._part.upto and header.last_id is not None:
+        if header.more and header.last_id != self._range.upto and header.last_id is not None:
             self._request_after(connection, header.last_id, True)
         message = pa.allocate_buffer(header.message_bytes)
         into = memoryview(message).cast("B")
@@ -267,17 +267,17 @@ class ArrowRangeReader:
                 raise ServerUnavailable(f"the replica has no {COMMAND}") from None
             if text.startswith(MALFORMED):
                 raise MalformedEntry(text.removeprefix(MALFORMED)) from None
-            raise CommandError(f"{text} (reading the stream {self._part.stream!r})") from None
+            raise CommandError(f"{text} (reading the stream {self._range.stream!r})") from None
 
     def _request_after(self, connection: RawConnection, after: str, anchored: bool) -> None:
         """Request the entries after an ID; if anchored, also whether the entry with this ID exists."""
         connection.send(
             COMMAND.encode(),
-            stream_key(self._part.stream),
+            stream_key(self._range.stream),
             after.encode() if anchored else b"(" + after.encode(),
-            self._part.upto.encode(),
+            self._range.upto.encode(),
             b"COUNT",
-            max(1, min(self._options.entries_per_fetch, BATCH_BYTES // max(len(self._part.stream), 1))),
+            max(1, min(self._options.entries_per_fetch, BATCH_BYTES // max(len(self._range.stream), 1))),
             *([b"ANCHOR"] if anchored else []),
             b"MODE",
             self._options.mode.encode(),
@@ -287,7 +287,7 @@ class ArrowRangeReader:
         )
 
 
-class BatchAssembler:
+class ServerBatchReader:
     """Makes the record batches of one stream from the messages of the server."""
 
     def __init__(self, layout: ColumnLayout, stream: str) -> None:

@@ -104,9 +104,9 @@ class BatchReader(BaseReader):
         start = resolve_offsets(chosen, last_ids)
         end = resolve_offsets(end_offsets(self._options, streams), last_ids)
         end = cap_offsets(end, last_ids)
-        return self._partitions(*(self.bounds.narrow(start, end) if self.bounds else (start, end)))
+        return self._plan_tasks(*(self.bounds.narrow(start, end) if self.bounds else (start, end)))
 
-    def _partitions(self, start: Offsets, end: Offsets) -> Sequence[Any]:
+    def _plan_tasks(self, start: Offsets, end: Offsets) -> Sequence[Any]:
         return self._plan(start, end, chosen_starts=start, expected_positions=self._end_positions)
 
     def read(self, task: Any) -> Iterator[pa.RecordBatch]:

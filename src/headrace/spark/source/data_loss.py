@@ -41,7 +41,7 @@ class LossDetector:
     """Checks the anchors and the end of one range, and reports losses."""
 
     def __init__(self, part: OffsetRange, options: Options, servers: Servers) -> None:
-        self._part = part
+        self._range = part
         self._options = options
         self._servers = servers
         self._reported = False
@@ -58,7 +58,7 @@ class LossDetector:
         """
         observation = self._observe()
         state = observation.state if observation else None
-        part = self._part
+        part = self._range
         if self._is_recreated(observation):
             return
         if state is not None and state.first_id is not None and parse_id(state.first_id) < parse_id(anchor):
@@ -86,11 +86,11 @@ class LossDetector:
     def _has_deleted_since_start(self, state: StreamState) -> bool:
         """Return whether entries after the start of the range may have been deleted, so counts differ."""
         deleted = state.max_deleted_id
-        return deleted is None or parse_id(deleted) > parse_id(self._part.after)
+        return deleted is None or parse_id(deleted) > parse_id(self._range.after)
 
     def check_end(self, last: str) -> None:
         """Report a loss if the range was read only up to `last`, or its stream was recreated."""
-        part = self._part
+        part = self._range
         is_whole = last == part.upto
         if is_whole and part.expected_position is None:
             return
@@ -113,8 +113,8 @@ class LossDetector:
 
     def _is_end_trimmed(self, state: StreamState) -> bool:
         """Return whether the last entry of the range existed when it was planned, and was trimmed since."""
-        expected, upto = self._part.expected_position, parse_id(self._part.upto)
-        if expected is None or expected.fingerprint is None or expected.id != self._part.upto:
+        expected, upto = self._range.expected_position, parse_id(self._range.upto)
+        if expected is None or expected.fingerprint is None or expected.id != self._range.upto:
             return False
         if state.max_deleted_id is None or parse_id(state.max_deleted_id) >= upto:
             return False
@@ -122,14 +122,14 @@ class LossDetector:
 
     def _is_recreated(self, observation: StreamObservation | None) -> bool:
         """Return whether the stream was recreated since the range was planned, and report it."""
-        expected = self._part.expected_position
+        expected = self._range.expected_position
         if expected is None or observation is None:
             return False
         mismatch = identity_mismatch(expected, observation)
         if mismatch is None:
             return False
         self._report(
-            describe_recreation(self._part.stream, expected, f"{mismatch}; that happened while it was read")
+            describe_recreation(self._range.stream, expected, f"{mismatch}; that happened while it was read")
         )
         return True
 
@@ -139,10 +139,10 @@ class LossDetector:
 
     def _observe(self) -> StreamObservation | None:
         """Return the stream as it is now; None if it does not exist."""
-        stream, expected = self._part.stream, self._part.expected_position
+        stream, expected = self._range.stream, self._range.expected_position
         return observe_streams(
             self._servers,
             [stream],
             {stream: expected} if expected else {},
-            reached={stream: self._part.upto},
+            reached={stream: self._range.upto},
         ).get(stream)

@@ -36,7 +36,7 @@ class EntryNumbers:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, EntryNumber]] = {}
-        self._at_least: dict[str, dict[str, int]] = {}  # proven minimums
+        self._minimum_numbers: dict[str, dict[str, int]] = {}  # proven minimums
 
     def exact_number(self, stream: str, entry_id: str) -> int | None:
         """Return the number of an ID; None if it is not known exactly."""
@@ -48,21 +48,21 @@ class EntryNumbers:
         number = self.exact_number(stream, entry_id)
         if number is not None:
             return number, True
-        least = self._at_least.get(stream, {}).get(entry_id)
+        least = self._minimum_numbers.get(stream, {}).get(entry_id)
         return None if least is None else (least, False)
 
     def load_positions(self, positions: Mapping[str, Position]) -> None:
         """Record the numbers in the positions of a checkpoint."""
         for stream, each in positions.items():
-            if each.number is not None and each.exact:
+            if each.number is not None and each.number_is_exact:
                 self._record(stream, each.id, EntryNumber(each.number, True))
             elif each.number is not None:
-                self._at_least.setdefault(stream, {})[each.id] = each.number
+                self._minimum_numbers.setdefault(stream, {})[each.id] = each.number
 
     def forget(self, stream: str) -> None:
         """Forget the numbers of all entries of a stream, because it was recreated."""
         self._known.pop(stream, None)
-        self._at_least.pop(stream, None)
+        self._minimum_numbers.pop(stream, None)
 
     def number_at(self, stream: str, entry_id: str, state: StreamState) -> EntryNumber | None:
         """Return how many entries the stream had been given up to and including an ID; None if unknown.
@@ -107,16 +107,16 @@ class EntryNumbers:
         before = self.proven_number(stream, after)
         if position and position.exact:
             before = (position.value, True)
-        self._at_least.setdefault(stream, {})[upto] = (before[0] if before else 0) + count
+        self._minimum_numbers.setdefault(stream, {})[upto] = (before[0] if before else 0) + count
 
     def drop_before(self, start: Offsets) -> None:
         """Forget the numbers of IDs before these offsets, which are not requested again."""
         for stream, known in self._known.items():
             low = parse_id(start.get(stream, START))
             self._known[stream] = {i: n for i, n in known.items() if parse_id(i) >= low}
-        for stream, least in self._at_least.items():
+        for stream, least in self._minimum_numbers.items():
             low = parse_id(start.get(stream, START))
-            self._at_least[stream] = {i: n for i, n in least.items() if parse_id(i) >= low}
+            self._minimum_numbers[stream] = {i: n for i, n in least.items() if parse_id(i) >= low}
 
     def _record(self, stream: str, entry_id: str, number: EntryNumber) -> None:
         known = self._known.setdefault(stream, {})

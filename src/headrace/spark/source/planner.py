@@ -29,7 +29,7 @@ from headrace.positions.entry_ids import START, EntryId, parse_id
 from headrace.positions.offsets import Offsets, is_timestamp_offset
 from headrace.positions.position import Position
 from headrace.positions.stream_state import StreamReadError
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.options import Options
 from headrace.spark.source.adaptive_count import AdaptiveCount
 

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.positions.entry_ids import U64_MAX, EntryId, format_id, parse_id, previous_id
-from headrace.spark.source.read_bounds import LAST_ID, ReadBounds
+from headrace.spark.source.read_bounds import MAX_ID, ReadBounds
 from headrace.spark.source.reader import HeadraceReader
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _push_time(condition: Filter, bounds: ReadBounds) -> bool:
 
 def _restrict_from(ms: int, bounds: ReadBounds) -> None:
     if ms > 0:
-        bounds.restrict_ids((ms - 1, U64_MAX), LAST_ID)
+        bounds.restrict_ids((ms - 1, U64_MAX), MAX_ID)
 
 
 def _restrict_up_to(ms: int, bounds: ReadBounds) -> None:

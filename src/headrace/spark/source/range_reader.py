@@ -18,7 +18,7 @@ from headrace.client.stream_names import stream_key
 from headrace.errors import CommandError
 from headrace.spark.decode import arrow_decoder
 from headrace.spark.decode.misfits import report_misfits
-from headrace.spark.decode.page_scanner import ReplyPageTokenizer
+from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.decode.schema import BatchBuilder, ColumnLayout
 from headrace.spark.options import Options
 from headrace.spark.source.adaptive_count import AdaptiveCount
@@ -47,20 +47,20 @@ class RangeReader:
     """Reads one range. After a lost connection it reconnects, and continues after the last received entry."""
 
     def __init__(self, part: OffsetRange, layout: ColumnLayout, options: Options) -> None:
-        self._part = part
+        self._range = part
         self._options = options
         self._servers = options.servers()
-        self._retry_timer = ReconnectDelay(self._servers.reconnect_timeout)
-        self._scanner = ReplyPageTokenizer()
+        self._reconnect_delay = ReconnectDelay(self._servers.reconnect_timeout)
+        self._tokenizer = ReplyPageTokenizer()
         self._layout = layout
-        self._decoder = layout.decoder(self._scanner, part.stream, options.mode)
+        self._decoder = layout.decoder(self._tokenizer, part.stream, options.mode)
         self._builder = BatchBuilder(layout, part.stream)
         self._connection: RawConnection | None = None
-        self._losses = LossDetector(part, options, self._servers)
+        self._loss_detector = LossDetector(part, options, self._servers)
         self._after = part.after  # the last tokenized entry, or where the range begins
         self._anchored = part.anchored
-        self._counted_at = (part.after, part.start_number)  # an entry and its number, as far as counted
-        self._count = AdaptiveCount(options.entries_per_fetch)
+        self._last_numbered = (part.after, part.start_number)  # an entry and its number, as far as counted
+        self._adaptive_count = AdaptiveCount(options.entries_per_fetch)
         self._requested_count = 0
         self._page_bytes = 0
         # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
@@ -83,8 +83,8 @@ class RangeReader:
             if decoder.rows:
                 yield self._builder.take(decoder)
             if decoder.dropped:
-                log.warning("%d malformed entries of %s were left out", decoder.dropped, self._part.stream)
-            part, misfits = self._part, decoder.misfits()
+                log.warning("%d malformed entries of %s were left out", decoder.dropped, self._range.stream)
+            part, misfits = self._range, decoder.misfits()
             report_misfits(
                 part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode
             )
@@ -94,27 +94,27 @@ class RangeReader:
 
     def _receive(self) -> bool:
         """Receive some bytes; at the end of a page request the next one. Return False at the range's end."""
-        scanner = self._scanner
+        scanner = self._tokenizer
         try:
             if self._connection is None:
-                self._connection = self._servers.open_raw(self._part.stream, self._part.upto)
-                self._resume_after_loss()
+                self._connection = self._servers.open_raw(self._range.stream, self._range.upto)
+                self._resume_after_reconnect()
                 self._request_page(self._connection)
             n = scanner.receive(self._connection.receive, RECEIVE_BYTES)
             whole = self._scan(self._connection)
         except CONNECTION_ERRORS as failure:
             self._disconnect()
-            self._retry_timer.wait(failure)
+            self._reconnect_delay.wait(failure)
             return True
         self._page_bytes += n
         if not whole:
             return True
-        self._retry_timer.reset()
+        self._reconnect_delay.reset()
         self._check_anchor()
         self._advance()
-        self._count.record_page(scanner.entry_count, self._page_bytes)
-        if scanner.entry_count < self._requested_count or self._after == self._part.upto:
-            self._losses.check_end(self._after)
+        self._adaptive_count.record_page(scanner.entry_count, self._page_bytes)
+        if scanner.entry_count < self._requested_count or self._after == self._range.upto:
+            self._loss_detector.check_end(self._after)
             return False
         try:
             self._request_page(self._connection)
@@ -127,27 +127,27 @@ class RangeReader:
         return (
             self._connection is not None
             and self._page_bytes > 0
-            and self._scanner.buffered_bytes() < EARLY_DECODE_BYTES
+            and self._tokenizer.buffered_bytes() < EARLY_DECODE_BYTES
         )
 
     def _check_anchor(self) -> None:
         """Report a loss if the page, which may be incomplete, does not begin with its anchor."""
-        if self._scanner.anchor_lost:
-            at, number = self._counted_at
+        if self._tokenizer.anchor_lost:
+            at, number = self._last_numbered
             number = number if at == self._after else None
-            self._losses.check_anchor(self._after, number, self._scanner.first_id.decode())
+            self._loss_detector.check_anchor(self._after, number, self._tokenizer.first_id.decode())
 
     def _advance(self) -> None:
         """Set the next anchor to the end of this page. Count its entries unless some are missing."""
-        scanner = self._scanner
-        at, number = self._counted_at
+        scanner = self._tokenizer
+        at, number = self._last_numbered
         came = scanner.entry_count - self._anchored
         if not scanner.last_id:
             return
         if number is not None:
             number = number + came if at == self._after and not scanner.anchor_lost else None
         self._after, self._anchored = scanner.last_id.decode(), True
-        self._counted_at = (self._after, number)
+        self._last_numbered = (self._after, number)
 
     def _scan(self, connection: RawConnection) -> bool:
         """Tokenize the received bytes; return whether the page is complete.
@@ -155,29 +155,29 @@ class RangeReader:
         An error reply is raised; ServerUnavailable if another server can answer.
         """
         try:
-            return self._scanner.scan()
+            return self._tokenizer.scan()
         except CommandError as error:
             connection.raise_if_unavailable(error)
-            raise CommandError(f"{error} (reading the stream {self._part.stream!r})") from None
+            raise CommandError(f"{error} (reading the stream {self._range.stream!r})") from None
 
-    def _resume_after_loss(self) -> None:
+    def _resume_after_reconnect(self) -> None:
         """Continue after the last tokenized entry, which may be in the middle of a page."""
         self._check_anchor()
-        if self._scanner.last_id:
-            self._after, self._anchored = self._scanner.last_id.decode(), True
-        self._scanner.reset()
+        if self._tokenizer.last_id:
+            self._after, self._anchored = self._tokenizer.last_id.decode(), True
+        self._tokenizer.reset()
 
     def _request_page(self, connection: RawConnection) -> None:
         """Request the next page. An anchored page begins with the entry `after`, in addition to its count."""
         after = self._after.encode()
-        self._scanner.begin_page(after if self._anchored else b"")
-        self._requested_count = self._count.count + self._anchored
+        self._tokenizer.begin_page(after if self._anchored else b"")
+        self._requested_count = self._adaptive_count.count + self._anchored
         self._page_bytes = 0
         connection.send(
             b"XRANGE",
-            stream_key(self._part.stream),
+            stream_key(self._range.stream),
             after if self._anchored else b"(" + after,
-            self._part.upto.encode(),
+            self._range.upto.encode(),
             b"COUNT",
             self._requested_count,
         )

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id
 from headrace.positions.offsets import Offsets, sorted_offsets
 
-LAST_ID = (U64_MAX, U64_MAX)
+MAX_ID = (U64_MAX, U64_MAX)
 
 
 @dataclass
@@ -18,7 +18,7 @@ class ReadBounds:
 
     streams: set[str] | None = None
     after: EntryId = (0, 0)
-    upto: EntryId = LAST_ID
+    upto: EntryId = MAX_ID
 
     def restrict_streams(self, streams: Iterable[Any]) -> None:
         """Keep only these streams."""

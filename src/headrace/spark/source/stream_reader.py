@@ -54,10 +54,12 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         self._available_now_target: Offsets | None = None
         self._planned_end: Offsets = {}  # the end IDs of the batch that was planned last
         self._has_planned = False
-        self._recreations = RecreationDetector(self._servers, fail_on_data_loss=options.fail_on_data_loss)
+        self._recreation_detector = RecreationDetector(
+            self._servers, fail_on_data_loss=options.fail_on_data_loss
+        )
         self._numbers = EntryNumbers()
         self._admission_control = AdmissionControl(self._servers, options, self._numbers)
-        self._group = GroupProgress(options, self._numbers)
+        self._group_progress = GroupProgress(options, self._numbers)
 
     def initialOffset(self) -> dict[str, str]:
         """Return where a new query starts: the same result each time, although the streams grow."""
@@ -86,8 +88,8 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         self._servers.wait_for_replica(reached_ids(parse_positions(start)))
         states, begin = self._observe(parse_positions(start))
         after = position_ids(begin)
-        self._group.set_start(after)
-        self._group.publish(after)
+        self._group_progress.set_start(after)
+        self._group_progress.publish(after)
         self._planned_end = after
         if self._must_checkpoint_start(start):
             return start
@@ -111,7 +113,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
     def _offsets(self, begin: Positions, end: Offsets) -> dict[str, str]:
         """Convert the IDs in end to positions, which identify the streams, in the checkpoint's form."""
         numbers = {s: n for s, i in end.items() if (n := self._numbers.proven_number(s, i)) is not None}
-        positions = self._recreations.positions_at(begin, end, numbers)
+        positions = self._recreation_detector.positions_at(begin, end, numbers)
         return {stream: str(positions[stream]) for stream in sorted(positions)}
 
     def _start_offsets(self) -> dict[str, str]:
@@ -135,7 +137,9 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         Raises:
             DataLoss: if a stream was deleted with unread entries, or recreated, and failOnDataLoss is true.
         """
-        states, begin, losses = self._recreations.observe(self._streams(), start, self._start_offsets())
+        states, begin, losses = self._recreation_detector.observe(
+            self._streams(), start, self._start_offsets()
+        )
         for loss in losses:
             report_loss(self._options, loss)
         for stream in (s for s in begin if begin[s] != start[s]):
@@ -149,7 +153,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         """Forget everything about a stream that was recreated."""
         log.info("The stream %r is read from its beginning.", stream)
         self._numbers.forget(stream)
-        self._group.reset_stream(stream)
+        self._group_progress.reset_stream(stream)
         if self._available_now_target is not None:
             self._available_now_target = sorted_offsets(self._available_now_target | {stream: state.last_id})
 
@@ -168,12 +172,12 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             For each stream: id, its last ID; lag, the number of entries after the micro-batch that was
             planned last, or None; lagBytes, about how many bytes these take, or None.
         """
-        if self._recreations.states is None:
+        if self._recreation_detector.states is None:
             return None
         report = {}
-        for stream, state in sorted(self._recreations.states.items()):
+        for stream, state in sorted(self._recreation_detector.states.items()):
             lag = self._numbers.lag(stream, self._planned_end.get(stream, START), state)
-            entry_bytes = self._admission_control.sizes.known_bytes(stream)
+            entry_bytes = self._admission_control.entry_sizes.cached_bytes_per_entry(stream)
             lag_bytes = None if lag is None or entry_bytes is None else round(lag * entry_bytes)
             report[stream] = {"id": state.last_id, "lag": lag, "lagBytes": lag_bytes}
         return report
@@ -188,13 +192,15 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true.
         """
         begin, goal = parse_positions(start), parse_positions(end)
-        good, losses = self._recreations.check_batch(begin, goal, self._start_offsets())
+        good, losses = self._recreation_detector.check_batch(begin, goal, self._start_offsets())
         for loss in losses:
             report_loss(self._options, loss)
         begin = {s: each for s, each in begin.items() if is_same_generation(each, goal.get(s))}
         after = position_ids(begin)
-        self._group.set_start(after)
-        numbers = {s: each.number for s, each in begin.items() if each.number is not None and each.exact}
+        self._group_progress.set_start(after)
+        numbers = {
+            s: each.number for s, each in begin.items() if each.number is not None and each.number_is_exact
+        }
         ranges = self._plan(after, position_ids(good), self._start_offsets(), numbers, good)
         return [InputPartition(part) for part in ranges]
 
@@ -211,20 +217,22 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             end: The end of the batch.
         """
         inner = {s: Position(i, generation=end[s].generation) for s, i in reached.items() if end[s].id != i}
-        return {s: end[s] for s in reached if s not in inner} | self._recreations.with_fingerprints(inner)
+        return {s: end[s] for s in reached if s not in inner} | self._recreation_detector.with_fingerprints(
+            inner
+        )
 
     def lengths(self) -> dict[str, int]:
         """Return how many entries each stream had when the last batch was planned."""
-        return {stream: state.length for stream, state in (self._recreations.states or {}).items()}
+        return {stream: state.length for stream, state in (self._recreation_detector.states or {}).items()}
 
     def commit(self, end: dict[str, str]) -> None:
         """Publish that all entries before end are processed, unless this was published before."""
-        self._group.publish(position_ids(parse_positions(end)), create=False)
+        self._group_progress.publish(position_ids(parse_positions(end)), create=False)
 
     def stop(self) -> None:
         """Close the connections. Spark does not always call this."""
         self._servers.close()
-        self._group.close()
+        self._group_progress.close()
 
 
 def is_same_generation(position: Position, other: Position | None) -> bool:

@@ -51,8 +51,8 @@ class AdmissionControl:
         self._servers = servers
         self._options = options
         self._numbers = numbers
-        self.sizes = EntrySizes(servers)
-        self._last_batch = time.monotonic()
+        self.entry_sizes = EntrySizes(servers)
+        self._last_batch_time = time.monotonic()
         self._last_served = ""  # the last stream that got an entry when there were fewer than streams
 
     def limit_batch(
@@ -71,7 +71,7 @@ class AdmissionControl:
         last = end
         unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
         self._estimate_starts(start, states, unread)
-        self.sizes.bytes_per_entry({s: states[s] for s in unread})
+        self.entry_sizes.bytes_per_entry({s: states[s] for s in unread})
         if not isinstance(limit, ReadAllAvailable):
             # The estimate may need requests, and not every limit needs it.
             backlogs = functools.cache(lambda: self._backlogs(start, last, states, unread))
@@ -79,13 +79,13 @@ class AdmissionControl:
                 return start
             max_entries = self._max_entries(limit, states, unread, backlogs)
             if max_entries is not None:
-                end = self._first_entries(max_entries, start, end, states, unread, backlogs)
-        self._last_batch = time.monotonic()
+                end = self._end_of_first_entries(max_entries, start, end, states, unread, backlogs)
+        self._last_batch_time = time.monotonic()
         return end
 
     def _is_below_minimum(self, backlogs: Callable[[], dict[str, float]]) -> bool:
         minimum = self._options.min_offsets_per_trigger
-        if not minimum or time.monotonic() - self._last_batch >= self._options.max_trigger_delay:
+        if not minimum or time.monotonic() - self._last_batch_time >= self._options.max_trigger_delay:
             return False
         return sum(backlogs().values()) < minimum
 
@@ -103,7 +103,7 @@ class AdmissionControl:
             limits.append(limit.max_rows)
         max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else options.max_bytes_per_trigger
         if max_bytes:
-            sizes = self.sizes.bytes_per_entry({s: states[s] for s in unread}, required=True)
+            sizes = self.entry_sizes.bytes_per_entry({s: states[s] for s in unread}, required=True)
             # The streams share a batch in proportion to their backlogs.
             weights = backlogs() if len(unread) > 1 else dict.fromkeys(unread, 1.0)
             known = {s: size for s, size in sizes.items() if states[s].length}
@@ -112,7 +112,7 @@ class AdmissionControl:
             limits.append(max(1, int(max_bytes / max(average, 1.0))))
         return min(limits) if limits else None
 
-    def _first_entries(
+    def _end_of_first_entries(
         self,
         max_entries: int,
         start: Offsets,
@@ -239,6 +239,6 @@ class EntrySizes:
                 )
         return {s: size for s in states if (size := self._sizes.get(s)) is not None}
 
-    def known_bytes(self, stream: str) -> float | None:
+    def cached_bytes_per_entry(self, stream: str) -> float | None:
         """Return the cached size; None if unknown."""
         return self._sizes.get(stream)

@@ -11,7 +11,7 @@ from headrace.errors import CommandError, HeadraceError
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.commit import Durability
 from headrace.server.config.buffer_limits import OutputBufferLimits
-from headrace.server.config.config import Config, set_failed
+from headrace.server.config.config import Config, config_set_error
 from headrace.server.config.engine_settings import apply_settings
 from headrace.server.disk.cold_tasks import ColdTasks
 from headrace.server.disk.log_switch import LogSwitch
@@ -19,7 +19,7 @@ from headrace.server.disk.saving import SaveManager
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.listeners import Listeners
 from headrace.server.observe import memory_limit
-from headrace.server.observe.logs import apply_log
+from headrace.server.observe.logs import apply_message_log_config
 from headrace.server.replication.server_replication import ServerReplication
 from headrace.server.status_files import StatusFiles
 
@@ -27,7 +27,7 @@ DESCRIPTORS_KEPT = 64  # for other uses than clients: listeners, files, librarie
 TOO_MANY_CLIENTS = "The operating system is not able to handle the specified number of clients"
 
 
-class ConfigChanges:
+class ConfigApplier:
     """Applies the configuration at the start, and after each CONFIG SET."""
 
     def __init__(
@@ -59,17 +59,17 @@ class ConfigChanges:
     def set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         """Run CONFIG SET: change and apply all of the directives or none. Raises CommandError."""
         config = self.config
-        before, adjusted = dict(config.values), dict(config.requested)
+        before, adjusted = dict(config.values), dict(config.overridden_values)
         config.set(pairs)
         try:
             self.apply()
         except CommandError:  # it cannot be applied: restore the earlier values
-            config.values, config.requested = before, adjusted
-            config.being_set = frozenset()
+            config.values, config.overridden_values = before, adjusted
+            config.names_being_set = frozenset()
             self.apply()
             raise
         finally:
-            config.being_set = frozenset()
+            config.names_being_set = frozenset()
 
     def apply(self) -> None:
         """Apply the current configuration. Raises CommandError if a changed directive cannot be applied."""
@@ -93,7 +93,7 @@ class ConfigChanges:
         for connection in loop.connections.values():
             connection.parser.bulk_max = loop.bulk_max
             connection.session.reply.limit = loop.output_monitor.reply_limit
-        apply_log(config)
+        apply_message_log_config(config)
         self.durability.apply_config()
         self.saving.update_write_gate()
         self.replication.update_write_gate()
@@ -126,8 +126,8 @@ class ConfigChanges:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         if most < wanted:
             clients = max(most - DESCRIPTORS_KEPT, 1)
-            if "maxclients" in self.config.being_set:
-                raise set_failed("maxclients", f"{TOO_MANY_CLIENTS}, try with {clients}")
+            if "maxclients" in self.config.names_being_set:
+                raise config_set_error("maxclients", f"{TOO_MANY_CLIENTS}, try with {clients}")
             self.config.override("maxclients", clients)
             logging.getLogger("headrace").warning(
                 "maxclients is %d: the system allows no more than %d descriptors (ulimit -n)",

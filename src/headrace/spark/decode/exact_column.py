@@ -37,7 +37,7 @@ class ExactColumnBuilder:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def compare(
+    def append_rows(
         self,
         replies: GrowableBuffer,
         index: GrowableBuffer,
@@ -85,7 +85,9 @@ class ExactColumnBuilder:
                 column.write_fields(out, row)
         if words < 2:
             return out.used == 0
-        start: cython.Py_ssize_t = mem.u32le(index, record + 12) - _head_bytes(mem.u32le(index, record + 16))
+        start: cython.Py_ssize_t = mem.u32le(index, record + 12) - _bulk_header_size(
+            mem.u32le(index, record + 16)
+        )
         end: cython.Py_ssize_t = mem.u32le(index, last) + mem.u32le(index, last + 4) + 2
         return out.used == end - start and mem.compare(out.p, 0, p, start, out.used) == 0
 
@@ -110,7 +112,7 @@ class ExactColumnBuilder:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _head_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _bulk_header_size(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the size of `$<n>\\r\\n`."""
     size: cython.Py_ssize_t = 4
     while n >= 10:

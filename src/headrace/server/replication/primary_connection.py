@@ -18,7 +18,7 @@ from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.addresses import format_address
 
 if TYPE_CHECKING:
-    from headrace.server.network.tls import ClientTls
+    from headrace.server.network.tls import OutgoingTls
 
 # Read in one turn of the event loop: 1,300 XADDs of 100 bytes, which take about as many microseconds.
 TURN_BYTES = 128 * 1024
@@ -48,7 +48,7 @@ class PrimaryConnection:
         host: str,
         port: int,
         timeout_s: float,
-        tls: ClientTls | None = None,
+        tls: OutgoingTls | None = None,
     ) -> None:
         """Start to connect; the calls of `events` follow.
 

@@ -13,13 +13,18 @@ from typing import Any
 
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retrying import ReconnectDelay
-from headrace.client.server_errors import reason_of
+from headrace.client.server_errors import exec_abort_reason
 from headrace.client.servers import Servers
 from headrace.client.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
 from headrace.errors import CommandError, HeadraceError, ProtocolError
-from headrace.resp.replies import INCOMPLETE, ReplyParser
+from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
-from headrace.spark.sink.replica_wait import WritesUnconfirmed, check_confirmed, wait_request, write_request
+from headrace.spark.sink.replica_wait import (
+    WritesUnconfirmed,
+    barrier_write_request,
+    check_confirmed,
+    wait_request,
+)
 from headrace.spark.sink.reply_counter import ReplyCounter
 
 RECEIVE_BYTES = 1 << 16
@@ -85,7 +90,7 @@ class SinkConnection:
         """Send encoded requests."""
         self._connection.send_encoded(requests)
 
-    def count_replies(self, replies: int, keep_strings: bool = False) -> ReplyCounter:
+    def await_replies(self, replies: int, keep_strings: bool = False) -> ReplyCounter:
         """Wait for so many replies; return the counter, which has their errors."""
         self._counter.expect(replies, keep_strings)
         while not self._counter.done():
@@ -104,10 +109,10 @@ class SinkConnection:
                 answers.append(answer)
         return answers
 
-    def check_replicas(self, replicas: int) -> None:
+    def check_wait_reply(self, replicas: int) -> None:
         """Receive and check the reply to wait_request(), if there is one. Raises ServerUnavailable."""
         if replicas:
-            counter = self.count_replies(1)
+            counter = self.await_replies(1)
             reply = CommandError(counter.errors[0][2]) if counter.errors else counter.value
             check_confirmed(reply, replicas, self._stream)
 
@@ -115,7 +120,7 @@ class SinkConnection:
         """Wait until so many replicas have all that the server has now. Raises ServerUnavailable."""
         if replicas:
             key = self._stream.encode(errors="surrogateescape")
-            written, reply = self.request(write_request(key) + wait_request(replicas), 2)
+            written, reply = self.request(barrier_write_request(key) + wait_request(replicas), 2)
             if isinstance(written, CommandError):
                 self.raise_error(str(written))
             check_confirmed(reply, replicas, self._stream)
@@ -125,7 +130,7 @@ class SinkConnection:
         n = self._connection.receive(self._buffer)
         return bytes(memoryview(self._buffer)[:n])
 
-    def checked(self, requests: bytes, replies: int) -> list[Any]:
+    def request_or_raise(self, requests: bytes, replies: int) -> list[Any]:
         """Return the replies like request(); raise the first error among them, as raise_error() does."""
         answers = self.request(requests, replies)
         self.raise_first_error(answers)
@@ -136,11 +141,11 @@ class SinkConnection:
 
         Raises as raise_error() does, also for an error within the transaction.
         """
-        if self.checked(request(b"WATCH", key) + request(b"GET", key), 2)[1] != value:
-            self.checked(request(b"UNWATCH"), 1)
+        if self.request_or_raise(request(b"WATCH", key) + request(b"GET", key), 2)[1] != value:
+            self.request_or_raise(request(b"UNWATCH"), 1)
             return False
         transaction = [request(b"MULTI"), *requests, request(b"EXEC")]
-        executed = self.checked(b"".join(transaction), len(transaction))[-1]
+        executed = self.request_or_raise(b"".join(transaction), len(transaction))[-1]
         self.raise_first_error(executed or [])
         return executed is not None
 
@@ -152,7 +157,7 @@ class SinkConnection:
 
     def raise_error(self, text: str) -> None:
         """Raise the exception for an error reply: ServerUnavailable if a retry can succeed."""
-        text = reason_of(text)
+        text = exec_abort_reason(text)
         self._connection.raise_if_unavailable(text, follow_ask=False)
         if text.startswith(DISK_ERROR):
             raise CommandError(describe_disk_error(text))
@@ -177,7 +182,7 @@ class ChunkWriter:
         self._connection: SinkConnection | None = None
         self._reconnect_delay = ReconnectDelay(servers.reconnect_timeout)
         self.unconfirmed: deque[RowChunk] = deque()
-        self.confirmed_rows = 0
+        self.confirmed_row_count = 0
 
     def connection_for(self, stream: bytes) -> SinkConnection:
         """Return the connection; make one to the server of the stream if there is none."""
@@ -200,7 +205,7 @@ class ChunkWriter:
 
     def confirm_first(self) -> None:
         """Mark the first unconfirmed chunk as written."""
-        self.confirmed_rows += self.unconfirmed.popleft().rows
+        self.confirmed_row_count += self.unconfirmed.popleft().rows
         self.reset_delay()
 
     def reset_delay(self) -> None:
@@ -222,7 +227,7 @@ class AtLeastOnceWriter(ChunkWriter):
         self._buffered: RowChunk | None = None
         self._last_stream: bytes | None = None
 
-    def prepare(self, streams: Iterable[bytes]) -> None:
+    def look_up_written_rows(self, streams: Iterable[bytes]) -> None:
         """Do nothing: no state of the streams is needed."""
 
     def rows_done(self, stream: bytes) -> int:
@@ -280,7 +285,9 @@ class AtLeastOnceWriter(ChunkWriter):
             self._await_first()
 
     def _resend_all(self) -> None:
-        if self._replicas and self.confirmed_rows:  # by a server that may be replaced by one without them
+        if (
+            self._replicas and self.confirmed_row_count
+        ):  # by a server that may be replaced by one without them
             raise HeadraceError(REPLICAS_UNKNOWN)
         while self.unconfirmed:
             chunk = self.unconfirmed[0]
@@ -300,6 +307,6 @@ class AtLeastOnceWriter(ChunkWriter):
         """Wait for the replies to the first unconfirmed chunk."""
         chunk = self.unconfirmed[0]
         connection = self.connection_for(chunk.stream)
-        for _, _, text in connection.count_replies(chunk.rows).errors:
+        for _, _, text in connection.await_replies(chunk.rows).errors:
             connection.raise_error(text)
         self.confirm_first()

@@ -27,7 +27,7 @@ U64_MAX = 0xFFFFFFFFFFFFFFFF
 FIRST_ID = b"0-1"  # as max-deleted it says as much as 0-0, which XSETID cannot set
 
 
-def note_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions: Deletions) -> None:
+def add_form_of_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions: Deletions) -> None:
     """Add the form of an XACKDEL or XDELEX that has just run.
 
     Args:
@@ -36,12 +36,12 @@ def note_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions:
     form = [[b"XACK", key, call.argv[2], *acknowledged]] if acknowledged else []
     lost = deletions.acknowledgements(key)
     form += lost
-    if deletions.entries:
-        form.append([b"XDEL", key, *deletions.entries])
-    call.effects.note_form(call.argv, form, not lost)
+    if deletions.entry_ids:
+        form.append([b"XDEL", key, *deletions.entry_ids])
+    call.effects.set_older_form(call.argv, form, not lost)
 
 
-def note_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
+def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
     """Add the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
 
     The form is not exact, because its placeholder is a consumer; a replica that is Headrace gets the XNACK.
@@ -56,15 +56,15 @@ def note_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> 
         count = b"%d" % group.pending.delivery_count_of(slot)
         claim = [b"XCLAIM", key, group.name, owner, b"0", word]
         form.append([*claim, b"TIME", b"0", b"RETRYCOUNT", count, b"FORCE", b"JUSTID"])
-    call.effects.note_form(call.argv, form, False)
+    call.effects.set_older_form(call.argv, form, False)
 
 
-def note_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
+def add_form_of_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
     """Add the form of an XADD or XTRIM with DELREF or ACKED, whose trim has removed these entries."""
     key = call.argv[1]
     form = deletions.acknowledgements(key)
     exact = not form
-    removed = deletions.entries
+    removed = deletions.entry_ids
     oldest = not removed or _is_older_than_all(stream, removed[-1])
     trim = [b"MAXLEN", b"=", b"%d" % stream.length] if removed and oldest else []
     if effect[0].upper() == b"XADD":
@@ -76,7 +76,7 @@ def note_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deleti
         deleted = FIRST_ID if deletions.max_deleted == b"0-0" else deletions.max_deleted
         form.append([b"XDEL", key, *removed])
         form.append([b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted])
-    call.effects.note_form(effect, form, oldest and exact)
+    call.effects.set_older_form(effect, form, oldest and exact)
 
 
 def _is_older_than_all(stream: Stream, word: bytes) -> bool:

@@ -73,7 +73,7 @@ def hot_bytes(stream: Stream) -> cython.longlong:
     cold: ColdPart | None = stream.cold
     total: cython.longlong = retention.node_bytes(stream)
     if cold is not None:
-        total -= cold.totals.weight + cold.totals.runs * COLD_NODE_BYTES
+        total -= cold.totals.memory_bytes + cold.totals.run_count * COLD_NODE_BYTES
     return total
 
 
@@ -102,12 +102,12 @@ def contents(nodes: list[Node]) -> list[tuple[bytes, bytes]]:
 @cython.exceptval(-1, check=False)
 def has_closed_nodes(stream: Stream) -> cython.bint:
     """Return whether a node besides the tail is in memory."""
-    return stream.nodes.keys > stream.run_count() + 1
+    return stream.nodes.key_count > stream.run_count() + 1
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def count_of(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
+def run_node_count(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
     """Return how many nodes, from the first one on, make a run: `size` bytes or more, and a live entry.
 
     All of them if they have fewer bytes; 0 if none has a live entry.
@@ -128,7 +128,7 @@ def count_of(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
 @cython.exceptval(-1, check=False)
 def have_live_entries(nodes: list[Node]) -> cython.bint:
     """Return whether one of the nodes has a live entry."""
-    return count_of(nodes, 0) > 0
+    return run_node_count(nodes, 0) > 0
 
 
 @cython.ccall
@@ -165,7 +165,7 @@ def are_unchanged(stream: Stream, nodes: list[Node], before: list[Any]) -> cytho
 
 
 @cython.ccall
-def sparse_after(
+def next_nodes_to_rewrite(
     stream: Stream, key: bytes, size: cython.longlong, is_stale: Callable[[Any], bool]
 ) -> list[Node]:
     """Return the next cold nodes after a key that should be written again as one run of about `size` bytes.
@@ -184,7 +184,7 @@ def sparse_after(
             break
         run = node.run
         if cold_run.is_sparse(node) or is_stale(run.place):
-            live += run.weight * node.live // (node.live + node.deleted)
+            live += run.memory_bytes * node.live // (node.live + node.deleted)
             if found and live > size:
                 break
             found.append(node)
@@ -195,7 +195,7 @@ def sparse_after(
 
 
 @cython.ccall
-def compacted(runs: list[ColdRun]) -> list[Node]:
+def read_compacted_nodes(runs: list[ColdRun]) -> list[Node]:
     """Read runs; return their nodes that have live entries, without the tombstones that need not stay.
 
     Raises DamagedColdRun.

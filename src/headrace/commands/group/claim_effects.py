@@ -17,7 +17,7 @@ IDS_MAX = cython.declare(cython.Py_ssize_t, 1000)  # in one effect: a replica ap
 @cython.final
 @cython.freelist(8)
 @cython.cclass
-class ClaimLog:
+class ClaimEffects:
     """Collects one run. Call flush() at the end, and before recording an effect that must follow it."""
 
     call: Call

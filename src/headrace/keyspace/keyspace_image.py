@@ -74,7 +74,7 @@ class DatabaseImage:
     # ---- called before changes
 
     @cython.ccall
-    def before_new_keys(self, part: cython.Py_ssize_t) -> cython.void:
+    def before_keys_change(self, part: cython.Py_ssize_t) -> cython.void:
         """Keep the keys of a part of the table: one is about to be added or removed."""
         self._keys.before_change(part)
 
@@ -113,7 +113,7 @@ class DatabaseImage:
         return self._keys.next()
 
     @cython.ccall
-    def take(self, key: bytes) -> object:
+    def take_value(self, key: bytes) -> object:
         """Return the value of a key of next_key(): a string or a StreamImage. Call it once for each key.
 
         The nodes of a StreamImage are valid until close(), all else of it until the next call. If it is a

@@ -8,7 +8,7 @@ from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file import DamagedBytes
 
 
-def check_runs(data: bytes, number: int) -> None:
+def check_checksums(data: bytes, number: int) -> None:
     """Compare all checksums of a file: header, runs, index.
 
     A file without an index may end with damaged runs, or a part of one: a crash leaves them.
@@ -44,7 +44,7 @@ def _unindexed(data: bytes) -> Iterator[tuple[int, int]]:
     at = cold_file.HEADER_BYTES
     while len(data) - at >= cold_file.RUN_HEADER.size:
         try:
-            size = cold_file.run_bytes(data[at : at + cold_file.RUN_HEADER.size])
+            size = cold_file.stated_run_size(data[at : at + cold_file.RUN_HEADER.size])
         except DamagedBytes:
             return
         if at + size > len(data):

@@ -28,7 +28,7 @@ UTC = datetime.UTC
 INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 NOT_FINITE = ("nan", "inf", "-inf")  # as the sink writes them: JSON has no such numbers
 INTEGER_FORM = re.compile("0|-?[1-9][0-9]*")
-MARGIN = 50  # frames of Python that the check may use less than the conversion
+STACK_MARGIN = 50  # frames of Python that the check may use less than the conversion
 PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1}
 
 Reader = Callable[[Any], Any]
@@ -46,7 +46,7 @@ class NestedConverter:
         """Return a value that Arrow converts to the type. Malformed: ValueError or ArithmeticError."""
         try:
             if isinstance(text, bytes):  # the decoder's check, stricter than the conversion of the text later
-                return self._read_with_spare_stack(text.decode(), MARGIN)
+                return self._read_with_spare_stack(text.decode(), STACK_MARGIN)
             value = json.loads(text, parse_float=decimal.Decimal)
             return _reader(self.kind, PER_SECOND.get(self.time_format, 1000), self.nullable)(value)
         except RecursionError:

@@ -33,7 +33,7 @@ class ScrapedMetrics(Protocol):
     def scrape(self) -> str:
         """Return the text of /metrics."""
 
-    def health(self) -> None:
+    def check_health(self) -> None:
         """Return if the server replies."""
 
 
@@ -140,7 +140,7 @@ class ScrapeHandler(BaseHTTPRequestHandler):
             if path == "/metrics":
                 status, text, kind = 200, self.metrics.scrape(), CONTENT_TYPE
             elif path == "/healthz":
-                self.metrics.health()
+                self.metrics.check_health()
                 status, text = 200, "ok\n"
         except (OSError, HeadraceError) as wrong:
             status, text = 503, f"{wrong}\n"

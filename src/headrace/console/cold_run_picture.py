@@ -16,22 +16,22 @@ from headrace.streams.cold_run import ColdRun
 NAMES_MAX = 20  # of files in a line
 
 
-def run_picture(run: ColdRun) -> Table:
+def cold_run_table(run: ColdRun) -> Table:
     """Return a table about a cold run; its file is not read."""
     table = Table.grid(padding=(0, 3))
-    for name, value in run_rows(run):
+    for name, value in cold_run_rows(run):
         table.add_row(Text(name, styles.GREY), value)
     return table
 
 
-def run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
+def cold_run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
     """Yield the rows of the table: a name and a value."""
     place = run.place
     yield "file", f"{place.file.name}, {styles.format_size(place.size)} at byte {place.offset:,}"
     yield "checksum", f"{place.checksum:016x}"
     yield "entries", f"{run.first_ms}-{run.first_seq} to {run.last_ms}-{run.last_seq} when it was stored"
-    yield "nodes", f"{run.inner_count():,} of {run.stored:,}"
-    yield "in memory", f"they would take {styles.format_size(run.weight)}"
+    yield "nodes", f"{run.inner_count():,} of {run.stored_count:,}"
+    yield "in memory", f"they would take {styles.format_size(run.memory_bytes)}"
     yield "deleted since", plural(run.deleted_count(), "entry")
 
 

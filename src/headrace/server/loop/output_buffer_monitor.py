@@ -29,7 +29,7 @@ UNAUTHENTICATED_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNS
 class OutputBufferMonitor:
     """The current limits, and the connections that are above a soft limit."""
 
-    buffers: Any
+    class_limits: Any
     smallest_limit: cython.longlong  # bytes; below it nothing needs to be checked
     any_over_soft_limit: cython.bint  # over_since_ms is not empty
     over_since_ms: dict[Any, int]  # by connection: when it exceeded its soft limit, ms since 1970
@@ -44,7 +44,7 @@ class OutputBufferMonitor:
 
     def apply(self, buffers: OutputBufferLimits) -> None:
         """Set the limits."""
-        self.buffers = buffers
+        self.class_limits = buffers
         self.smallest_limit = UNAUTHENTICATED_MAX
         self.reply_limit = max(
             hard or limits.REPLY_BYTES_MAX for hard in (buffers.normal.hard, buffers.pubsub.hard)
@@ -65,7 +65,7 @@ class OutputBufferMonitor:
             if self.any_over_soft_limit:
                 self._forget(connection)
             return False
-        if session.unauthenticated and n > UNAUTHENTICATED_MAX:
+        if session.must_authenticate and n > UNAUTHENTICATED_MAX:
             return True
         limit = self._limit_of(session)
         if limit.soft > 0 and limit.seconds > 0 and n > limit.soft:
@@ -82,7 +82,7 @@ class OutputBufferMonitor:
         listens: cython.bint = session.subscription_count > 0 or session.monitoring
         if tracking is not None and tracking.broadcasting:
             listens = True  # messages that it has not requested
-        return self.buffers.pubsub if listens else self.buffers.normal
+        return self.class_limits.pubsub if listens else self.class_limits.normal
 
     @cython.cfunc
     def _forget(self, connection: object) -> cython.void:
@@ -101,7 +101,7 @@ class OutputBufferMonitor:
         found = []
         for connection, since in list(self.over_since_ms.items()):
             limit = self._limit_of(connection.session)
-            unread = connection.session.reply.pending()
+            unread = connection.session.reply.pending_bytes()
             if connection.closed or limit.soft == 0 or limit.seconds == 0 or unread <= limit.soft:
                 self._forget(connection)
             elif now_ms - since >= 1000 * limit.seconds:

@@ -1,4 +1,6 @@
-"""Write the file from which Spark's JVM maps its classes: `python -m headrace.pipeline.class_data_writer`.
+"""Write the file from which Spark's JVM maps its classes.
+
+    python -m headrace.pipeline.shared_classes_writer
 
 `make install` does this. A small job runs in a JVM, which at its exit writes the classes that it has loaded:
 150 MB, in about half a minute. Sessions of `local_spark` use the file from then on.
@@ -18,7 +20,11 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.spark_session.class_data_sharing import QUIET, java_options, shared_classes_file
+from headrace.pipeline.spark_session.class_data_sharing import (
+    QUIET_JVM_OPTIONS,
+    java_options,
+    shared_classes_file,
+)
 from headrace.pipeline.spark_session.local_spark import local_spark
 
 WRITE_SECONDS = 600.0  # for the JVM to write the file at its exit, on a busy machine
@@ -38,7 +44,7 @@ def write_shared_classes(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spark-", dir=path.parent) as scratch:
         written = Path(scratch) / path.name
-        options = f"-XX:ArchiveClassesAtExit={written} {QUIET}"
+        options = f"-XX:ArchiveClassesAtExit={written} {QUIET_JVM_OPTIONS}"
         log = Path(scratch) / "log"
         with local_spark("shared classes", log, java=options, exit_seconds=WRITE_SECONDS) as spark:
             spark.sparkContext.parallelize([1, 2], 2).map(lambda n: n + 1).collect()
@@ -66,7 +72,7 @@ def check_use(path: Path, java: str, class_path: str) -> None:
         raise ClassesNotUsed(f"the Java in {java} does not use prepared classes")
 
 
-def not_used_file(path: Path) -> Path:
+def not_used_marker_file(path: Path) -> Path:
     """Return the file that records that this Java does not use such a file: it is not written again."""
     return path.with_suffix(".unused")
 
@@ -75,7 +81,7 @@ def main() -> int:
     """Write the file unless it exists or would not be used. Returns 0 even on errors: Spark needs no file."""
     console = Console(highlight=False)
     path = shared_classes_file()
-    if path is None or java_options(path) or not_used_file(path).exists():
+    if path is None or java_options(path) or not_used_marker_file(path).exists():
         return 0
     try:
         with console.status("Preparing faster starts of Spark"):
@@ -84,7 +90,7 @@ def main() -> int:
         console.print(f"Spark will start as usual, not faster: {error}", soft_wrap=True)
         if isinstance(error, ClassesNotUsed):
             with suppress(OSError):
-                not_used_file(path).write_text(f"{error}\n")
+                not_used_marker_file(path).write_text(f"{error}\n")
         return 0
     console.print(f"Spark starts faster by {path}", soft_wrap=True)
     return 0

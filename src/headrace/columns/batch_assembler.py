@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from headrace.arrow import column_types, growable_buffer
 from headrace.arrow.encoder import RangeEncoder
-from headrace.columns.converters import Converter, ScaledInteger
+from headrace.columns.converters import Converter, ScaledIntegerConverter
 from headrace.columns.layout import ArrowLayout
-from headrace.columns.nested import is_nested
+from headrace.columns.nested_from_json import is_nested
 from headrace.columns.specs import ColumnSpec
 from headrace.errors import ProtocolError
 from headrace.streams.iterator import StreamIterator
@@ -58,15 +58,15 @@ class BatchAssembler:
         self._stream = growable_buffer.escaped(stream).decode()
         self._is_untrusted = is_untrusted
         self._specs = layout.decoded_specs
-        self._nested = {n for n, spec in enumerate(self._specs) if spec.kind == "nested"}
-        self._as_text = {n for n, spec in enumerate(self._specs) if spec.kind in ("converted", "nested")}
+        self._nested_columns = {n for n, spec in enumerate(self._specs) if spec.kind == "nested"}
+        self._text_columns = {n for n, spec in enumerate(self._specs) if spec.kind in ("converted", "nested")}
 
     def arguments(self) -> list[bytes]:
         """Return the arguments name, type, name, type ... of XARROW."""
         words = []
         for n, spec in enumerate(self._specs):
             words.append(b"*" if spec.kind in column_types.ENTRY_KINDS else spec.name.encode())
-            words.append(b"BINARY" if n in self._as_text else _server_type(spec))
+            words.append(b"BINARY" if n in self._text_columns else _server_type(spec))
         return words
 
     def assemble_converted(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]] | None:
@@ -84,10 +84,10 @@ class BatchAssembler:
             for n, count in enumerate(encoded.misfits)
             if count and self._specs[n].kind == "integer" and "convert" in self._specs[n].settings
         }
-        if not mixed <= self._as_text:
-            self._as_text |= mixed
+        if not mixed <= self._text_columns:
+            self._text_columns |= mixed
             return None
-        arrays, converted = self._decode(encoded, self._as_text)
+        arrays, converted = self._decode(encoded, self._text_columns)
         misfits = list(encoded.misfits or [0] * len(self._specs))
         for n, count in converted.items():
             misfits[n] = count
@@ -95,7 +95,7 @@ class BatchAssembler:
 
     def assemble(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]]:
         """Return the batch of columns of encode_entries(), and the misfits of its columns."""
-        arrays, _ = self._decode(encoded, self._nested)  # the encoder has only checked nested values
+        arrays, _ = self._decode(encoded, self._nested_columns)  # the encoder has only checked nested values
         return self._with_stream(arrays, encoded.rows), list(encoded.misfits)
 
     def _decode(self, encoded: EncodedColumns, as_text: set[int]) -> tuple[list[pa.Array], dict[int, int]]:
@@ -138,7 +138,9 @@ def text_converter(spec: ColumnSpec) -> Converter:
     """Return the converter for any text of a column."""
     settings: dict[str, Any] = spec.settings
     if spec.kind == "integer":
-        return ScaledInteger(settings["low"], settings["high"], settings["scale"], settings["convert"])
+        return ScaledIntegerConverter(
+            settings["low"], settings["high"], settings["scale"], settings["convert"]
+        )
     convert: Converter = settings["convert"]
     return convert
 
@@ -192,7 +194,7 @@ def encode_entries(
     walk = StreamIterator(held, 0, 0, U64_MAX, U64_MAX, False)
     more = True
     while more:
-        encoder = RangeEncoder(layout.columns(), stream, MODE)
+        encoder = RangeEncoder(layout.new_columns(), stream, MODE)
         try:
             more = encoder.encode(walk, len(entries))
             if encoder.rows:

@@ -3,7 +3,8 @@ r"""Reads replies in the process that wrote them: RESP2 in a ReplyWriter's memor
     +status\r\n      bytes            $3\r\nabc\r\n    bytes        *2\r\n ... ...   list
     :number\r\n      int              $-1\r\n *-1\r\n   None        -ERR text\r\n    CommandError, not raised
 
-Unlike a client's parser (replies.py) it never sees an incomplete reply, so it reads the bytes once, in place.
+Unlike a client's parser (reply_parser.py) it never sees an incomplete reply, so it reads the bytes once, in
+place.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class ReplyReader:
         self.end = 0
 
     @cython.ccall
-    def take(self, writer: ReplyWriter) -> object:
+    def read_reply(self, writer: ReplyWriter) -> object:
         """Return the first reply, which then counts as sent. Raises ProtocolError if there is none."""
         self.at = writer.start
         self.end = writer.used

@@ -17,7 +17,7 @@ from headrace.api.consuming.in_flight import Counters
 from headrace.api.consuming.worker import Worker
 from headrace.errors import HeadraceError, UsageError
 
-LONG_S = 3600.0  # for want of a pause without an end
+UNLIMITED_PAUSE_S = 3600.0  # for want of a pause without an end
 
 
 class DrivenConsumer(Protocol):
@@ -48,7 +48,7 @@ class DrivenConsumer(Protocol):
         """End the loop, from any thread or a signal handler."""
 
 
-def perform(backend: Backend, worker: Worker, ask: SendRequests) -> None:
+def send_requests(backend: Backend, worker: Worker, ask: SendRequests) -> None:
     """Send requests, and those that follow from the replies. Raises errors that the Worker does not retry."""
     action: SendRequests | None = ask
     while action is not None:
@@ -70,7 +70,7 @@ def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: St
     """
     if isinstance(action, Idle):
         if not stop.is_set():
-            backend.pause(LONG_S if action.seconds is None else action.seconds, stop)
+            backend.pause(UNLIMITED_PAUSE_S if action.seconds is None else action.seconds, stop)
         return
     try:
         reply = None if stop.is_set() else backend.wait(action.argv, action.seconds, stop)

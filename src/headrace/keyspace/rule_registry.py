@@ -33,7 +33,7 @@ NEVER = cython.declare(cython.longlong, -1)
 NONE = cython.declare(cython.Py_ssize_t, -1)
 
 
-def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
+def dead_letter_key(key: bytes, rules: GroupRules) -> bytes:
     """Return the key of the stream for dead letters of a group with these rules.
 
     It is never the group's own: a stream that was renamed to its dead-letter stream has the default one.
@@ -45,14 +45,12 @@ def dead_letter_stream(key: bytes, rules: GroupRules) -> bytes:
 def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
     """Return the keys of the streams for dead letters of all groups of a stream, as keys of a dict."""
     rules = [group.rules for group in stream.unsorted_groups()]
-    return dict.fromkeys(
-        dead_letter_stream(key, one) for one in rules if one is not None and one.max_deliveries
-    )
+    return dict.fromkeys(dead_letter_key(key, one) for one in rules if one is not None and one.max_deliveries)
 
 
 @cython.final
 @cython.cclass
-class Home:
+class RuledDatabase:
     """The streams with rules of one database, and the keys of their dead letters.
 
     SWAPDB exchanges it together with the keys, so the number of its database can change.
@@ -60,12 +58,12 @@ class Home:
 
     database: Public[cython.Py_ssize_t]
     streams: dict[Stream, None]
-    dead_letters: dict[bytes, int]  # by key: of how many groups it has the dead letters
+    dead_letter_counts: dict[bytes, int]  # by key: of how many groups it has the dead letters
 
     def __init__(self, database: cython.Py_ssize_t) -> None:
         self.database = database
         self.streams = {}
-        self.dead_letters = {}
+        self.dead_letter_counts = {}
 
 
 @cython.final
@@ -74,8 +72,8 @@ class RuledStream:
     """A stream with rules or a schedule, and what is to be done for it."""
 
     stream: Stream
-    home: Home
-    target: Public[bytes | None]  # the stream that its entries are scheduled for
+    ruled_database: RuledDatabase
+    target_key: Public[bytes | None]  # the stream that its entries are scheduled for
     schedule: Schedule | None  # of these entries
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer: cython.Py_ssize_t  # in RuleRegistry.timers; -1: none
@@ -95,16 +93,16 @@ class RuledStream:
     quiet_length: Public[cython.longlong]
     quiet_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
     watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
-    removed: Public[cython.longlong]  # entries that the rules have removed
+    removed_count: Public[cython.longlong]  # entries that the rules have removed
     retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
-    dead_letters: Public[cython.longlong]
-    rejected: Public[cython.longlong]  # XADDs rejected at a limit
+    dead_letter_count: Public[cython.longlong]
+    rejected_count: Public[cython.longlong]  # XADDs rejected at a limit
     dead_letter_keys: dict[bytes, bytes]  # by group: the key of its dead letters
 
-    def __init__(self, stream: Stream, home: Home) -> None:
+    def __init__(self, stream: Stream, home: RuledDatabase) -> None:
         self.stream = stream
-        self.home = home
-        self.target = None
+        self.ruled_database = home
+        self.target_key = None
         self.schedule = None
         self.due_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
         self.timer = NONE
@@ -117,7 +115,7 @@ class RuledStream:
         self.quiet_length = self.quiet_bytes = 0
         self.watches_acks = True
         self.retry_ms = 0
-        self.removed = self.dead_letters = self.rejected = 0
+        self.removed_count = self.dead_letter_count = self.rejected_count = 0
         self.dead_letter_keys = {}
 
     @cython.ccall
@@ -132,7 +130,7 @@ class RuledStream:
     @property
     def database(self) -> int:
         """The number of the database that has the stream."""
-        return self.home.database
+        return self.ruled_database.database
 
     @property
     def key(self) -> bytes:
@@ -151,22 +149,22 @@ class RuleRegistry:
     ready: dict[RuledStream, None]
     backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
     timers: TimerQueue
-    hot: OrderedDict[Stream, None]
+    hot_rule_streams: OrderedDict[Stream, None]
     hot_version: cython.longlong
     on_hot: Public[Callable[[], object] | None]  # opens the cold storage: CommandError; None: there is none
     unused: list[KeyOrder]  # their memory is freed in steps
-    homes: dict[int, Home]
+    ruled_databases: dict[int, RuledDatabase]
 
     def __init__(self) -> None:
         self.streams = {}
         self.ready = {}
         self.backlog = OrderedDict()
         self.timers = TimerQueue()
-        self.hot = OrderedDict()
+        self.hot_rule_streams = OrderedDict()
         self.hot_version = 0
         self.on_hot = None
         self.unused = []
-        self.homes = {}
+        self.ruled_databases = {}
 
     @cython.ccall
     def on_stored(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
@@ -175,12 +173,12 @@ class RuleRegistry:
         ruled: RuledStream
         if target is None and not stream.has_rules:
             return
-        ruled = RuledStream(stream, self._home(database))
+        ruled = RuledStream(stream, self._ruled_database(database))
         if target is not None:
-            ruled.target = target
+            ruled.target_key = target
             ruled.schedule = Schedule(stream)
         self.streams[stream] = ruled
-        ruled.home.streams[stream] = None
+        ruled.ruled_database.streams[stream] = None
         self._update_dead_letters(ruled)
         self._apply_all(ruled)
         self._update_hot(stream)
@@ -189,9 +187,9 @@ class RuleRegistry:
     def on_removed(self, stream: Stream) -> cython.void:
         """Forget a stream that was removed from its key."""
         ruled: RuledStream | None = self.streams.pop(stream, None)
-        self.hot.pop(stream, None)
+        self.hot_rule_streams.pop(stream, None)
         if ruled is not None:
-            ruled.home.streams.pop(stream, None)
+            ruled.ruled_database.streams.pop(stream, None)
             self._forget_all_dead_letters(ruled)
             self._stop_timer(ruled)
             ruled.due_ms = NEVER
@@ -202,7 +200,7 @@ class RuleRegistry:
     def on_flushed(self, database: cython.Py_ssize_t) -> cython.void:
         """Forget all streams of a database."""
         stream: Stream
-        for stream in list(self._home(database).streams):
+        for stream in list(self._ruled_database(database).streams):
             self.on_removed(stream)
 
     @cython.ccall
@@ -232,7 +230,7 @@ class RuleRegistry:
             self._forget_dead_letters(ruled, name)
 
     @cython.ccall
-    def mark(self, stream: Stream) -> cython.void:
+    def mark_changed(self, stream: Stream) -> cython.void:
         """Record that a stream has changed: its rules are applied after the command."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
@@ -240,7 +238,7 @@ class RuleRegistry:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def give_up(
+    def add_exhausted(
         self,
         stream: Stream,
         group: bytes,
@@ -275,7 +273,7 @@ class RuleRegistry:
         if not self.unused[-1].dispose(DISPOSED_PER_STEP):
             self.unused.pop()
 
-    def mark_all(self) -> None:
+    def reapply_all(self) -> None:
         """Have all rules applied from the next tick on: they were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
@@ -293,9 +291,9 @@ class RuleRegistry:
     def _update_hot(self, stream: Stream) -> cython.void:
         """Note whether a stream has rules about its nodes in memory, and open the cold storage if it has."""
         if stream.rules is None or not stream.rules.limits_memory():
-            self.hot.pop(stream, None)
+            self.hot_rule_streams.pop(stream, None)
             return
-        self.hot[stream] = None
+        self.hot_rule_streams[stream] = None
         self.hot_version += 1
         if self.on_hot is not None:
             try:
@@ -304,34 +302,34 @@ class RuleRegistry:
                 logging.getLogger("headrace").error("HOT-BYTES and HOT-AGE have no effect: %s", error)
 
     @cython.cfunc
-    def _home(self, database: cython.Py_ssize_t) -> Home:
-        home: Home | None = self.homes.get(database)
+    def _ruled_database(self, database: cython.Py_ssize_t) -> RuledDatabase:
+        home: RuledDatabase | None = self.ruled_databases.get(database)
         if home is None:
-            home = self.homes[database] = Home(database)
+            home = self.ruled_databases[database] = RuledDatabase(database)
         return home
 
     def swap(self, first: int, second: int) -> None:
         """Exchange the streams of two databases, however many they are."""
-        one: Home = self._home(first)
-        other: Home = self._home(second)
+        one: RuledDatabase = self._ruled_database(first)
+        other: RuledDatabase = self._ruled_database(second)
         one.database, other.database = second, first
-        self.homes[first], self.homes[second] = other, one
+        self.ruled_databases[first], self.ruled_databases[second] = other, one
 
-    def is_for_dead_letters(self, database: int, key: bytes, without: Stream | None = None) -> bool:
+    def is_dead_letter_key(self, database: int, key: bytes, without: Stream | None = None) -> bool:
         """Return whether the rules of a group move entries to the key.
 
         without: a stream whose groups do not count.
         """
-        home: Home | None = self.homes.get(database)
+        home: RuledDatabase | None = self.ruled_databases.get(database)
         if home is None:
             return False
-        count = home.dead_letters.get(key, 0)
+        count = home.dead_letter_counts.get(key, 0)
         ruled: RuledStream | None = None if without is None else self.streams.get(without)
-        if ruled is not None and ruled.home is home:
+        if ruled is not None and ruled.ruled_database is home:
             count -= list(ruled.dead_letter_keys.values()).count(key)
         return count > 0
 
-    def has_dead_letters(self, stream: Stream) -> bool:
+    def has_dead_letter_rule(self, stream: Stream) -> bool:
         """Return whether the rules of one of its groups move entries to another stream."""
         ruled: RuledStream | None = self.streams.get(stream)
         return ruled is not None and bool(ruled.dead_letter_keys)
@@ -348,14 +346,14 @@ class RuleRegistry:
     def _count_dead_letters(self, ruled: RuledStream, group: Group) -> cython.void:
         rules: GroupRules | None = group.rules
         if rules is not None and rules.max_deliveries:
-            counts: dict[bytes, int] = ruled.home.dead_letters
-            target = dead_letter_stream(ruled.key, rules)
+            counts: dict[bytes, int] = ruled.ruled_database.dead_letter_counts
+            target = dead_letter_key(ruled.key, rules)
             ruled.dead_letter_keys[group.name] = target
             counts[target] = counts.get(target, 0) + 1
 
     @cython.cfunc
     def _forget_dead_letters(self, ruled: RuledStream, group: bytes) -> cython.void:
-        counts: dict[bytes, int] = ruled.home.dead_letters
+        counts: dict[bytes, int] = ruled.ruled_database.dead_letter_counts
         target = ruled.dead_letter_keys.pop(group, None)
         if target is not None:
             counts[target] -= 1
@@ -369,9 +367,9 @@ class RuleRegistry:
 
     def clear(self) -> None:
         """Forget all streams."""
-        self.homes.clear()
+        self.ruled_databases.clear()
         self.streams.clear()
-        self.hot.clear()
+        self.hot_rule_streams.clear()
         self.ready.clear()
         self.backlog.clear()
         self.timers = TimerQueue()

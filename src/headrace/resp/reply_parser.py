@@ -183,7 +183,7 @@ class ReplyParser(ReadBuffer):
         self, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.longlong
     ) -> cython.longlong:
         """Parse the length in [begin, end); NONE for RESP2's null."""
-        n: cython.longlong = self.number(begin, end)
+        n: cython.longlong = self.parse_number(begin, end)
         if n < NONE or n > most:
             raise ProtocolError("a reply with an invalid length")
         return n
