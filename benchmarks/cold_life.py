@@ -2,10 +2,11 @@
 
     python -m benchmarks.cold_life [--seconds 3600] [--limit 16mb] [--kill-every 120] [--note 100]
 
-A writer numbers its entries, and gives each a note of random letters. Four groups read them from the start and acknowledge each; each must see every
-number once, in order, except that entries which were not acknowledged before a kill come again. The log is
-synced before each reply. Every fourth kill happens while the log is being rewritten. At the end the numbers
-in the stream are compared with those that were acknowledged to the writer.
+A writer numbers its entries, and gives each a note of random letters. Four groups read them from the start
+and acknowledge each; each must see every number once, in order, except that entries which were not
+acknowledged before a kill come again. The log is synced before each reply. Every fourth kill happens while
+the log is being rewritten. At the end the numbers in the stream are compared with those that were
+acknowledged to the writer.
 """
 
 from __future__ import annotations
