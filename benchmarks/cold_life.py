@@ -34,6 +34,7 @@ from benchmarks.servers import PAGE_BYTES, free_port
 STREAM = "orders"
 GROUPS = 4
 BATCH = 200
+STALLED_S = 120  # without an entry for any group, at the end
 LOST = (redis.ConnectionError, redis.TimeoutError)
 
 
@@ -171,11 +172,12 @@ def run(life: Life, seconds: float, kill_every: float, console: Console) -> None
             f"resident {resident:.0f} MB; up again in {took:.2f} s"
         )
         admin = life.client()
-    deadline = time.monotonic() + 600
     writer, *readers = threads
-    goal = life.written
+    goal, before, deadline = life.written, 0, time.monotonic() + STALLED_S
     while min(life.read) < goal and time.monotonic() < deadline and not life.is_over:
         time.sleep(0.2)
+        if sum(life.read) > before:
+            before, deadline = sum(life.read), time.monotonic() + STALLED_S
     life.is_over = True
     for thread in (writer, *readers):
         thread.join(60)

@@ -112,6 +112,18 @@ def consume(db: headrace.Database, batch: int) -> Work:
     return work
 
 
+def consume_batches(db: headrace.Database, batch: int) -> Work:
+    """Return the loop over batches of a consumer, which are acknowledged as a whole."""
+    stream = db.stream("s")
+
+    def work(n: int) -> None:
+        batches = stream.group("g").consumer("c").batches(size=batch, seconds=1)
+        for _ in itertools.islice(batches, n // batch):
+            pass
+
+    return work
+
+
 def xreadgroup(client: redis.Redis, batch: int) -> Work:
     """Return the usual loop in redis-py, with one XACK per batch."""
 
@@ -130,6 +142,13 @@ ROWS = [
     Row("stream.add_many | the best pipeline", add_many, pipeline, target=10, batches=BATCHES),
     Row("db.client().xadd | XADD, one round trip each", client_xadd, xadd, 0.1),
     Row("consumer loop | XREADGROUP, one XACK a batch", consume, xreadgroup, 0.2, batches=(100,)),
+    Row(
+        "consumer.batches of 500 | XREADGROUP of 500, one XACK a batch",
+        consume_batches,
+        xreadgroup,
+        0.2,
+        batches=(500,),
+    ),
     Row("durable add | XADD, appendfsync always", add, xadd, 0.01, durable=True),
     Row("durable add_many of 10 | pipeline of 10", add_many, pipeline, 0.05, durable=True, batches=(10,)),
     Row("durable add_many of 100 | pipeline of 100", add_many, pipeline, 0.2, durable=True, batches=(100,)),
@@ -157,7 +176,7 @@ def seconds_per_entry(
     """Do the work once and return the seconds per entry."""
     execute("FLUSHALL")
     n = max(int(entries * row.share) // batch, 1) * batch
-    if row.embedded is consume:
+    if row.embedded in (consume, consume_batches):
         execute("XGROUP", "CREATE", "s", "g", "0", "MKSTREAM")
         (add_many(target, batch) if is_headrace else pipeline(target, batch))(n)
     work = (row.embedded if is_headrace else row.redispy)(target, batch)

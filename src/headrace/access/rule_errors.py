@@ -39,7 +39,7 @@ class RejectedRule(HeadraceError):
 
 
 class UnclosedParenthesis(HeadraceError):
-    """A selector's parenthesis is not closed; `at` is the word with which it begins."""
+    """A selector's parenthesis is not closed; `selector_start` is the word with which it begins."""
 
     def __init__(self, at: bytes) -> None:
         super().__init__(f"Unmatched parenthesis in acl selector starting at '{to_text(at)}'.")

@@ -323,7 +323,10 @@ def stop_handlers(handlers: Sequence[Handler]) -> None:
 
 
 def add_counters(total: Counters, handlers: Sequence[Handler]) -> bool:
-    """Add the handlers' counters to `total`. Return whether an entry was handled or dead-lettered."""
+    """Add the handlers' counters to `total`; return whether an entry was handled or dead-lettered.
+
+    `skipped` is added once for each group.
+    """
     skipped: dict[tuple[bytes, bytes], int] = {}  # by stream and group: each of its consumers counts them
     for each in handlers:
         counters, key = each.consumer.counters, each.consumer.group_keys

@@ -1,10 +1,10 @@
 """Wait for new entries on behalf of all followers of a backend: one thread, one request that blocks.
 
-    follower ──submit(FollowRead)──▶ waiting ──check: XREAD──▶ it has entries: deliver()
+    follower ──submit(FollowRead)──▶ waiting ──check: XREAD──▶ it has entries: on_done()
                                         │
                                         └─ none yet ──▶ XREAD BLOCK over the streams of all that wait
                                                           │
-    a follower joins ── wakes the thread, which checks ───┘ an entry wakes it, too: deliver() to all that have
+    a follower joins ── wakes the thread, which checks ───┘ an entry wakes it, too: on_done() of all that have
                                                             the position from which the read started
 
 A follower that has read everything up to the position of the blocking read is covered by it: it joins without
@@ -102,7 +102,7 @@ class FollowerHub:
         self._pid = os.getpid()
 
     def submit(self, backend: Backend, read: FollowRead) -> None:
-        """Queue the read of a follower; its deliver() is called when there are entries, or an error."""
+        """Queue the read of a follower; its on_done() is called when there are entries, or an error."""
         with self._lock:
             if self._pid != os.getpid():  # the thread stayed in the parent process
                 self._pid, self._is_running, self._waiting = os.getpid(), False, {}
@@ -327,7 +327,7 @@ def read_through_hub(
 ) -> FollowRead:
     """Wait in this thread for the entries of a read.
 
-    read: makes the read, given its deliver(). seconds: the longest wait; None: no limit. stop: ends the wait.
+    read: makes the read, given its on_done(). seconds: the longest wait; None: no limit. stop: ends the wait.
     Returns the read, without a result after a timeout.
     """
     wakeup = Wakeup()

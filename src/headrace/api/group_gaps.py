@@ -39,13 +39,13 @@ class GroupState:
 
     Attributes:
         position: the ID of the last entry that the group has read.
-        read: how many entries up to the position it has read; None if unknown.
-        is_read_told: whether the server reports `read`, its entries-read.
+        entries_read: how many entries up to the position it has read; None if unknown.
+        is_entries_read_reported: whether the server reports `entries_read`.
         lag: how many entries are after the position; None if unknown.
-        lost: how many entries were removed before it has read them; None if the server does not count them,
-            or there are none.
+        lost_unread: how many entries were removed before it has read them; None if the server does not
+            count them, or there are none.
         is_alone: whether the group has no other consumer.
-        added: how many entries were ever added to the stream.
+        entries_added: how many entries were ever added to the stream.
         length: how many there are.
         first: the ID of the first entry; of an empty stream, the last ID.
         last: the last ID.
@@ -102,7 +102,7 @@ class GroupState:
         return self.position < self.first or (not self.length and self.position < self.last)
 
     def with_entries_read(self, before: GroupState | None) -> GroupState:
-        """Return the state with `read` filled in, if it can be derived.
+        """Return the state with `entries_read` filled in, if it can be derived.
 
         Servers do not report it before the group has read an entry. Entries that were removed before the
         first check are not counted as missing then.

@@ -187,7 +187,7 @@ class StreamTable(ScannedStream):
         super().__init__(pa.schema([field for field in table.schema if field.name not in ambiguous]))
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
-        """Yield these columns, and those that the query names, of the entries of some milliseconds.
+        """Yield the entries of a time range, with these columns and those that the query names.
 
         Args:
             columns: the columns to yield at least.

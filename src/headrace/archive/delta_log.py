@@ -55,7 +55,7 @@ class LogDamage:
 
     Attributes:
         name: Its name within `_delta_log`.
-        text: What is wrong with it.
+        problem: What is wrong with it.
         remedy: What to do.
     """
 

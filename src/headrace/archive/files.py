@@ -149,7 +149,7 @@ class Archive:
         was_set_back: Whether another program has restored an older version, or replaced all entries, since
             the last commit of Headrace; or no commit has positions any more. Then the archive ends where its
             files end.
-        table: The ID of the table, which it keeps wherever it is moved.
+        table_id: The ID of the table, which it keeps wherever it is moved.
     """
 
     location: ArchiveLocation
@@ -365,7 +365,7 @@ def sort_key(file: ArchivedFile) -> tuple[str, datetime.date, int, str]:
 
 
 def as_date(value: datetime.date | str | None) -> datetime.date | None:
-    """Return the day of a partition."""
+    """Return the day of a partition, given as a date or an ISO 8601 text; None if it has none."""
     return datetime.date.fromisoformat(value) if isinstance(value, str) else value
 
 

@@ -84,9 +84,9 @@ class UpkeepResult:
     """What the upkeep of an archive has done.
 
     Attributes:
-        merged: The number of files that were merged.
-        into: The number of files that replaced them.
-        deleted: The number of entries whose days were deleted.
+        merged_files: The number of files that were merged.
+        merged_into: The number of files that replaced them.
+        deleted_entries: The number of entries whose days were deleted.
     """
 
     merged_files: int = 0

@@ -210,7 +210,9 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
 
 
 def run_probe_round(location: ArchiveLocation, uri: str, number: int) -> int:
-    """Return how many writers succeed to commit a version that only one may commit.
+    """Let several writers commit the same version at once; return how many succeed.
+
+    More than one: the store ignores the condition.
 
     Raises:
         HeadraceError: if none does.

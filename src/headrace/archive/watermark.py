@@ -41,7 +41,7 @@ class Watermark:
 
     Attributes:
         position: The last archived position; START if the archive has no entry yet.
-        table: The ID of the archive's table; empty if an earlier version has published the position.
+        table_id: The ID of the archive's table; empty if an earlier version has published the position.
         location: Where the archive is; only the end of a long text.
     """
 

@@ -246,7 +246,7 @@ class ArchiveOutput:
         output.close()
 
     def abandon(self) -> None:
-        """Delete the file; an object that is not completed does not exist."""
+        """Discard what was written: the archive does not get the file."""
         self._file.close()
         if self._partial is not None:
             self._partial.unlink(missing_ok=True)

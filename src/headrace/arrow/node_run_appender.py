@@ -34,9 +34,9 @@ CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 class NodeRunAppender(RunAppender):
     """Appends runs to the columns of an encoder.
 
-    usable             whether entries with the fields of the current node can be a run; set by bind()
-    end, ms, seq       after append(): where the last entry of the run ends, and its ID
-    work               after append(): the cost of the run
+    can_append    whether entries with the fields of the current node can be a run; set by bind()
+    end, ms, seq  after append(): where the last entry of the run ends, and its ID
+    work          after append(): the cost of the run
     """
 
     key_bytes: GrowableBuffer  # the names of the node's fields, concatenated; empty without a map

@@ -22,8 +22,8 @@ RUN_MAX = cython.declare(cython.Py_ssize_t, 1024)  # entries of a run, so that i
 class RunAppender:
     """Appends runs to columns, including the keys and items of a map.
 
-    supported    whether runs can be appended to columns of these kinds
-    max_entries  entries to try at once: fewer after entries that differ or are malformed
+    supports_columns  whether runs can be appended to columns of these kinds
+    max_entries       entries to try at once: fewer after entries that differ or are malformed
     """
 
     columns: list[Column]

@@ -58,7 +58,10 @@ class Program(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """Return the command; None if there is none of that name."""
+        """Import and return a command; None if there is none of that name.
+
+        Raises UsageError if a package that it needs is not installed.
+        """
         if name not in COMMANDS:
             return None
         try:

@@ -1,6 +1,6 @@
 """Check the types in replies, to detect a program on the port that is not a Redis server.
 
-    redis-py's clients     guard() checks a reply before redis-py converts it
+    redis-py's clients     add_reply_checks() checks a reply before redis-py converts it
     raw connections        check_reply()
 
 Only types are checked, and only of commands whose replies the program takes apart. Later versions may add

@@ -81,7 +81,7 @@ DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps re
 def exec_abort_reason(text: str) -> str:
     """Return the error that made EXEC fail, if the text gives it; otherwise the text.
 
-    >>> reason_of("EXECABORT Transaction discarded because of: OOM command not allowed")
+    >>> exec_abort_reason("EXECABORT Transaction discarded because of: OOM command not allowed")
     'OOM command not allowed'
     """
     return text.rpartition("because of: ")[2] if text.startswith("EXECABORT") else text

@@ -30,7 +30,7 @@ UNITS = {"0": "s", "3": "ms", "6": "us"}
 
 @dataclass(frozen=True)
 class IsoStyle:
-    """A style of ISO 8601. unit: the Arrow unit with these digits; shift: the zone's UTC offset."""
+    """A style of ISO 8601. unit: the Arrow unit with these digits; utc_offset: that of the zone."""
 
     pattern: str
     unit: str

@@ -65,7 +65,10 @@ class TimingInterface(Protocol):
         """Re-read the settings and the list of monitors."""
 
     def send_to_monitors(self, call: Call) -> None:
-        """Send the request to all MONITOR clients: for commands with the flag skip_monitor, as they begin."""
+        """Send the request to all MONITOR clients, unless it is an admin command.
+
+        Commands with the flag skip_monitor call this before they run others; the engine does for the rest.
+        """
 
 
 class WriteGateInterface(Protocol):

@@ -8,7 +8,7 @@
     XTRIM s MAXLEN = 5 DELREF       XACK ..., XTRIM s MAXLEN = 5
 
 Such commands are the form of an effect. Only the command itself knows what it has changed, so it adds the
-form to Effects when it runs, if a replica needs it (Effects.translating). An effect without a form is
+form to Effects when it runs, if a replica needs it (Effects.needs_older_forms). An effect without a form is
 replaced by the value of its key: see replication/translation.py. A form is not exact if its XACK replaces
 the removal of pending entries: Headrace counts those as lost, not as acknowledged.
 """
@@ -60,7 +60,12 @@ def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[byte
 
 
 def add_form_of_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
-    """Add the form of an XADD or XTRIM with DELREF or ACKED, whose trim has removed these entries."""
+    """Add the Redis 7.0 form of an XADD or XTRIM with DELREF or ACKED.
+
+    Args:
+        effect: the request as it is recorded.
+        deletions: the entries that its trim has removed.
+    """
     key = call.argv[1]
     form = deletions.acknowledgements(key)
     exact = not form

@@ -28,7 +28,10 @@ class NotShuttingDown(CommandError):
 
 
 class ReplicationInterface:
-    """The replication of a server. The server sets ServerInterface.replication to its own."""
+    """Replication, as commands see it. A server sets ServerInterface.replication to its own.
+
+    This base class is for a database without a server: a primary without replicas.
+    """
 
     def role(self) -> list[object]:
         """Return ROLE's reply."""

@@ -47,9 +47,9 @@ class Element:
 
     Attributes:
         at: Offset of its first byte.
-        head: Number of bytes of encoding before the payload; 0 for an integer.
-        body: Number of bytes of payload.
-        trail: Number of bytes of trailing length.
+        encoding_bytes: Number of bytes of encoding before the payload; 0 for an integer.
+        payload_bytes: Number of bytes of payload.
+        trail_bytes: Number of bytes of trailing length.
         value: The integer or text.
         raw: All its bytes.
     """
@@ -110,7 +110,7 @@ class Entry:
 class NodeParts:
     """A parsed node: its key, its bytes, its master entry and its entries.
 
-    `ms` and `seq` are the ID in the key; `count` is the number of elements that the header states.
+    `ms` and `seq` are the ID in the key; `element_count` is the number of elements that the header states.
     """
 
     key: bytes

@@ -17,8 +17,8 @@ class RadixNode:
     Attributes:
         edge: The bytes that lead here.
         depth: Number of bytes before the edge.
-        first: Index of the first key at or below this node.
-        count: Number of keys at or below this node.
+        first_key: Index of the first key at or below this node.
+        key_count: Number of keys at or below this node.
     """
 
     edge: bytes

@@ -41,7 +41,7 @@ DATABASES = 1024  # more than a server is usually configured with
 class PackedNode:
     """A node of the tree: its key, its listpack, and the live and deleted entries that it counts.
 
-    run: the cold run that the node stands for, with `data` empty; None for a node in memory.
+    cold_run: the cold run that the node stands for, with `data` empty; None for a node in memory.
     """
 
     key: bytes
@@ -86,8 +86,8 @@ class ColdStats(NamedTuple):
 class StreamSnapshot:
     """A stream as of now_ms; `where` is the server or file it was read from, for messages.
 
-    `cold` counts its oldest entries, which are in files. A server sends them with the others, so `packs` has
-    their nodes; a snapshot file only refers to them, so `packs` has one node per cold run.
+    `cold` counts its oldest entries, which are in files. A server sends them with the others, so
+    `packed_nodes` has their nodes; a snapshot file only refers to them, so it has one node per cold run.
     """
 
     name: str

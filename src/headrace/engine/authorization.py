@@ -1,9 +1,9 @@
 """Authentication and authorization of sessions.
 
-    session.identity          the User; None for this program's own sessions, which may do everything
-    session.restricted_user   the User whose rules are checked; None if nothing needs checking, which is
-                              what most requests see
-    session.unauthenticated   the session must authenticate before anything else
+    session.identity            the User; None for this program's own sessions, which may do everything
+    session.restricted_user     the User whose rules are checked; None if nothing needs checking, which is
+                                what most requests see
+    session.must_authenticate   the session must authenticate before anything else
 
 All three follow from the users. refresh_session() sets them again when the users may have changed.
 """
@@ -79,7 +79,7 @@ class Authorization:
     # Authentication.
 
     def begin_session(self, session: Session) -> None:
-        """Log in a new client as the default user; mark it unauthenticated if that user needs a password."""
+        """Log in a new client as the default user; it must authenticate if that user has a password."""
         session.authenticated = self.users.default_needs_no_password()
         self._set_user(session, self.users.default)
 
@@ -110,7 +110,7 @@ class Authorization:
         self._set_user(session, user)
 
     def refresh_session(self, session: Session) -> None:
-        """Set `unauthenticated` and `restricted_user` of the session from its user."""
+        """Set `must_authenticate` and `restricted_user` of the session from its user, if it has one."""
         user: User | None = session.identity
         if user is None:
             return

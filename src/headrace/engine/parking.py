@@ -1,6 +1,6 @@
 """Suspend requests until a cold run (nodes of a stream, stored in a file) has been read.
 
-    request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ loaded() ─▶ the request again
+    request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ on_loaded() ─▶ the request again
 
 Commands that only read are run until they meet a run that is not in the cache: what they have written of a
 reply is dropped. Those that change something require their runs before (streams/cold_reads.py), as do those
@@ -40,7 +40,7 @@ class Parking:
     stats: Stats
     blocking: Blocking
     cold_storage: ColdStorage
-    load: Callable[[ColdRun], object]  # starts to read a run; loaded() is called later
+    load: Callable[[ColdRun], object]  # starts to read a run; on_loaded() is called later
     waiting: dict[ColdRun, list[Waiter]]
     unreadable: weakref.WeakSet[ColdRun]  # reading them failed, so they are not loaded ahead
     times: dict[Session, int]  # how often the present request of a session was parked

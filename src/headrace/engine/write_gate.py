@@ -13,8 +13,9 @@ A pause has an owner: a client, a failover, or a shutdown. One that ends leaves 
 
 They are checked in this order, which is Redis's but for write_error: eviction is a write, too.
 
-A request checks one flag, `shut`, and two numbers; it checks the rest only if needed. Full memory does not
-reject the watermarks of archives: they let entries be evicted that the rule KEEP-UNARCHIVED has kept.
+A request checks one flag, `may_reject`, and two numbers; it checks the rest only if needed. Full memory
+does not reject the watermarks of archives: they let entries be evicted that the rule KEEP-UNARCHIVED has
+kept.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ CLIENT, FAILOVER, SHUTDOWN = "client", "failover", "shutdown"
 class WriteGate:
     """Decides whether a request may run now.
 
-    It is open if `shut` is False and memory is not full. `paused_until` is 0 without a pause.
+    It is open if `may_reject` is False and memory is not full. `paused_until` is 0 without a pause.
     """
 
     may_reject: cython.bint

@@ -50,7 +50,10 @@ class Effects:
             self.items.append((database, request))
 
     def set_older_form(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
-        """Note commands of Redis 7.0 for a request that is recorded; no-op unless `translating`."""
+        """Note commands of Redis 7.0 with the effect of a recorded request, if `needs_older_forms`.
+
+        exact: see OlderForm.
+        """
         if self.needs_older_forms:
             self._forms[id(request)] = OlderForm(request, commands, exact)
 

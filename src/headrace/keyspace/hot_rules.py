@@ -1,9 +1,9 @@
 """Find streams with more nodes in memory than their rules HOT-BYTES and HOT-AGE allow.
 
-    RuleRegistry.hot     stream ─ stream ─ stream ─ …     looked at in rounds, some in a step
-                            │
-                            ▼ more than HOT-BYTES, or older than HOT-AGE
-    ColdStorage          nodes become cold, then the same stream again
+    RuleRegistry.hot_rule_streams     stream ─ stream ─ stream ─ …     looked at in rounds, some in a step
+                                         │
+                                         ▼ more than HOT-BYTES, or older than HOT-AGE
+    ColdStorage                       nodes become cold, then the same stream again
 
 A round begins after changes, at most every CHECK_MS, and when entries become too old. Old nodes wait until
 they are a whole run, or until the oldest is too old by AGE_SLACK: otherwise each would be a run of its own.
@@ -34,7 +34,7 @@ class HotRuleScan:
     _checked_ms: cython.longlong  # when streams were looked at last
     _left: cython.Py_ssize_t  # how many are left in this round
     _changes: cython.longlong  # of the keyspace when this round began
-    _version: cython.longlong  # of RuleRegistry.hot then
+    _version: cython.longlong  # of RuleRegistry.hot_rule_streams then
     _age_due_ms: cython.longlong  # when HOT-AGE has work without a change; -1: never
 
     def __init__(self, keyspace: Keyspace) -> None:
@@ -45,7 +45,7 @@ class HotRuleScan:
     @cython.ccall
     @cython.exceptval(-2, check=False)
     def next_check_ms(self, now_ms: cython.longlong) -> cython.longlong:
-        """Return when take() may find something, in Unix milliseconds; -1 for never."""
+        """Return when next_excess_nodes() may find something, in Unix milliseconds; -1 for never."""
         rules: RuleRegistry = self.keyspace.rule_registry
         if len(rules.hot_rule_streams) == 0:
             return -1

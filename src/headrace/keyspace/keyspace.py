@@ -385,7 +385,8 @@ class Database:
     def find(self, key: bytes) -> object:
         """Return the key's value; None if it does not exist or has expired.
 
-        Counts a hit or a miss if `counts_lookups` is set. Otherwise the caller may change the value in place.
+        With `counts_lookups`, for commands that read, it counts a hit or a miss. Without it, the caller may
+        change the value in place: what a running snapshot needs of it is copied first.
         """
         value = self.values.find(key)
         if value is not None and self.expiry_times.times.count and self._is_expired(key):

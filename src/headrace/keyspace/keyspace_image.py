@@ -46,7 +46,7 @@ class DatabaseImage:
     _times: KeyTimes
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
-    _taken: StreamImage | None  # the last one that take() returned
+    _taken: StreamImage | None  # the last one that take_value() returned
     _walked: list[StreamImage]  # those before; their nodes may be read until close()
 
     def __init__(

@@ -99,10 +99,10 @@ class File(Protocol):
         """Make everything written so far durable. Must not be retried after an OSError."""
 
     def start_writeback(self) -> None:
-        """Start to write to the disk what was written so far, after waiting for the previous call's part.
+        """Start to write to the disk what was written so far; first wait for what the last call has started.
 
-        A hint, not a guarantee. A later sync() waits less, and so does that of another file meanwhile: on
-        ext4 it waits for the data of every file that grows.
+        A hint, not a guarantee. It shortens a later sync(), of this file and of others: on ext4 a sync waits
+        for the new data of every file that grows.
         """
 
     def truncate(self, size: int) -> None:

@@ -25,10 +25,10 @@ POSITION_FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\
 class Position:
     """One stream up to and including an ID.
 
-    number       how many entries were ever added up to the ID; None if unknown
-    exact        whether the number is exact; else it is a minimum
-    fingerprint  of the fields of the entry with this ID; None if there was none
-    generation   how often the query has detected that the stream was recreated
+    number           how many entries were ever added up to the ID; None if unknown
+    number_is_exact  whether the number is exact; else it is a minimum
+    fingerprint      of the fields of the entry with this ID; None if there was none
+    generation       how often the query has detected that the stream was recreated
     """
 
     id: str = START

@@ -72,7 +72,7 @@ class LinkEvents(Protocol):
         """Store the next bytes of the snapshot."""
 
     def on_snapshot_complete(self) -> None:
-        """Load the snapshot, then call loaded() of the link."""
+        """Load the snapshot, then call on_snapshot_loaded() of the link."""
 
 
 class ReplicaLink:
@@ -148,7 +148,7 @@ class ReplicaLink:
     # Bytes.
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Handle bytes from the primary; read commands() afterwards. Raises LinkError."""
+        """Handle bytes from the primary; read command_reader() afterwards. Raises LinkError."""
         self.last_received_ms = now_ms
         if self._step >= _LOADING:
             self._reader.feed(data)

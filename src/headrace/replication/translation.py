@@ -232,12 +232,13 @@ def _version_of(since: str) -> tuple[int, ...]:
 
 
 def first_unsupported_command(stream: bytes) -> str:
-    """Return the name of the first command in a part of a stream that Redis 7.0 would reject.
+    """Return the first command of a replication stream that Redis 7.0 would reject.
 
-    Returns "" if there is none, and "malformed bytes" if they are no commands.
+    Returns its name, and the option that makes it newer if there is one; "" if there is no such command;
+    "malformed bytes" if the bytes are not commands.
 
     Args:
-        stream: whole commands.
+        stream: a part of the stream, of whole commands.
     """
     parser = RequestParser()
     parser.bulk_max = 1 << 62

@@ -45,7 +45,7 @@ class RequestParser(ReadBuffer):
     argument_count: cython.longlong  # how many arguments it has; 0 between requests
     received: cython.Py_ssize_t  # how many of them have arrived
     size: cython.longlong  # the length of the current argument, or NONE
-    held: cython.Py_ssize_t  # bytes already copied to `words`
+    held: cython.Py_ssize_t  # bytes already copied to `arguments`
 
     def __init__(self) -> None:
         super().__init__()

@@ -234,7 +234,7 @@ class ReplyWriter:
 
     @cython.ccall
     def verbatim(self, v: bytes) -> cython.void:
-        """Write plain text for people."""
+        """Write a verbatim string of the format txt; in RESP2 a bulk string."""
         if self.protocol == 2:
             self.bulk(v)
             return

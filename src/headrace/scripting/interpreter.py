@@ -39,7 +39,7 @@ CROWDED_BYTES = limits.SCRIPT_MEMORY_BYTES_MAX // 2
 NOT_ENOUGH_MEMORY = b"not enough memory"
 COLON, DOLLAR, MINUS = b":$-"
 FAILURE_LENGTH = 4  # text, source, line, whether it is counted
-FIRST_CHECK_S = 0.01  # time until the first check() of a run
+FIRST_CHECK_S = 0.01  # time until the first check_interrupt() of a run
 
 
 class LuaMissing(CommandError):

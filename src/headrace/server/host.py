@@ -92,7 +92,10 @@ class ServerHost(ServerInterface):
         logging.getLogger("headrace").log(NOTICE, "the configuration was written to %s", self.config.file)
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
-        """Return the lines of aclfile."""
+        """Return the words of each user in aclfile, and where they are: file and line.
+
+        Raises CommandError if there is no such file, or it cannot be read.
+        """
         return user_file.read(user_file.aclfile_path(self.config))
 
     def write_users(self, lines: list[bytes]) -> None:
@@ -160,7 +163,10 @@ class ServerHost(ServerInterface):
         self.services.saving.save(now_ms)
 
     def background_save(self, schedule: bool) -> bytes:
-        """Run BGSAVE."""
+        """Start a snapshot; with `schedule`, after a rewrite that is running. Return the text of the reply.
+
+        Raises CommandError if it cannot start.
+        """
         return self.services.saving.background_save(schedule)
 
     def last_save_s(self) -> int:

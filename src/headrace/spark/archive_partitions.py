@@ -47,7 +47,7 @@ from headrace.spark.source.range_reader import BATCH_BYTES, BATCH_ROWS, log
 class ArchivePartition:
     """A task: the entries in row groups of one stream after `after`, up to and including `upto`.
 
-    whole: whether this includes all entries of the row groups.
+    includes_all_rows: whether this includes all entries of the row groups.
     """
 
     stream: str
@@ -58,7 +58,7 @@ class ArchivePartition:
 
 
 class ArchivePartitionReader:
-    """Reads one partition."""
+    """Reads the entries of one partition of an archive as record batches."""
 
     def __init__(self, part: ArchivePartition, layout: ColumnLayout, options: Options) -> None:
         self._partition = part

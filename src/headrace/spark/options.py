@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 class Option:
     """One option.
 
-    scopes           where it can be given: batch, stream (reads), sink
-    parse            converts its text to its value; raises ValueError
-    attribute_name   the attribute of Options, if its name is not the option's
-    ignored_because  why the option is accepted and has no effect; empty if it has one
-    sink_default     the value of the sink if the option is not given; None for that of `default`
+    scopes              where it can be given: batch, stream (reads), sink
+    parse               converts its text to its value; raises ValueError
+    attribute_override  the attribute of Options, if its name is not the option's
+    ignored_because     why the option is accepted and has no effect; empty if it has one
+    sink_default        the value of the sink if the option is not given; None for that of `default`
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Load the cold runs (nodes stored in files) that a request needs, before it changes anything.
 
 A command must not find a run unreadable after it has changed a part of the data. So it requires its runs
-first: they are loaded, or the request waits for them (RunCache.deferring). Of a range, only runs that are
+first: they are loaded, or the request waits for them (RunCache.defer_mode). Of a range, only runs that are
 certainly needed are required, and about as many as half of the cache can hold. Commands that only read a
 range require its runs, too: several are then loaded at once, and the next one before a sequential reader
 needs it.

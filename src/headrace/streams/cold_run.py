@@ -59,14 +59,14 @@ EMPTY = cython.declare(
 )
 
 
-# What RunCache.deferring may be: when a run that is not in the cache raises RunNeeded.
+# What RunCache.defer_mode may be: when a run that is not in the cache raises RunNeeded.
 DEFER_NEVER = cython.declare(cython.int, 0)
 DEFER_REQUIRED = cython.declare(cython.int, 1)  # if cold_reads.py requires it, before anything is changed
 DEFER_ALWAYS = cython.declare(cython.int, 2)
 
 
 class RunNeeded(BaseException):
-    """Runs are not in the cache, and the request must wait for them: see RunCache.deferring.
+    """Runs are not in the cache, and the request must wait for them: see RunCache.defer_mode.
 
     Not an Exception, so that no handler on the way turns it into an error.
     """
@@ -345,7 +345,7 @@ class RunCache:
     bytes_by_run: OrderedDict[
         Any, int
     ]  # a weak reference to each run, and its bytes; the least recently used first
-    defer_mode: Public[cython.int]  # NEVER, REQUIRED or ALWAYS
+    defer_mode: Public[cython.int]  # DEFER_NEVER, DEFER_REQUIRED or DEFER_ALWAYS
     hits: Public[cython.longlong]
     misses: Public[cython.longlong]
     __weakref__: object
@@ -392,7 +392,7 @@ class RunCache:
 
 
 def indexes_in(dropped: bytes) -> list[int]:
-    """Decode ColdRun.dropped: indexes of inner nodes, u32 little-endian each."""
+    """Decode ColdRun.dropped_indexes: indexes of inner nodes, u32 little-endian each."""
     return [int.from_bytes(dropped[at : at + 4], "little") for at in range(0, len(dropped), 4)]
 
 

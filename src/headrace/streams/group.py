@@ -3,10 +3,10 @@
 last          the last delivered ID, or the one that XGROUP SETID has set
 entries_read  how many entries were ever added up to it; -1: unknown
 pending       the entries that are delivered and not acknowledged
-passed        how many of the entries ever added were delivered, or were before its first position
+passed_count  how many of the entries ever added were delivered, or were before its first position
 
-Unlike entries_read, `passed` does not count an entry that was removed before the group read it. So the lost
-entries are counted without any work when entries are added or removed:
+Unlike entries_read, passed_count does not count an entry that was removed before the group read it. So the
+lost entries are counted without any work when entries are added or removed:
 
     entries added - passed - entries after the last ID  =  entries lost unread
           8       -   2    -            1               =           5            3-0 to 7-0 were trimmed
@@ -44,7 +44,7 @@ class Group:
     memory: MemoryAccount
     consumers_by_name: dict[bytes, Consumer]  # of a frozen copy: empty
     passed_count: Public[cython.longlong]  # -1: not known before the next delivery
-    lost_unread: Public[cython.longlong]  # those that `passed` does not show any more
+    lost_unread: Public[cython.longlong]  # those that passed_count does not show any more
     lost_pending: Public[cython.longlong]  # removed from the pending entries, because they were deleted
     logged_unread: Public[cython.longlong]  # of the lost entries, those that the log has named
     logged_pending: Public[cython.longlong]

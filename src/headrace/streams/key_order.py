@@ -42,7 +42,7 @@ SEVERAL = cython.declare(cython.Py_ssize_t, -1)
 SHARDS = cython.declare(cython.Py_ssize_t, 128)
 RECHECKED_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
 VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
-CONSUMED_MAX = cython.declare(cython.Py_ssize_t, 1024)  # words of `waiting` that are kept without use
+CONSUMED_MAX = cython.declare(cython.Py_ssize_t, 1024)  # words of `waiting_ids` that are kept without use
 
 
 @cython.final
@@ -137,9 +137,10 @@ class KeyOrder:
 
     @cython.ccall
     def set_lease(self, lease: Lease) -> cython.void:
-        """Replace the lease: another LEASE or BACKOFF was set.
+        """Replace the lease after a change of LEASE or BACKOFF.
 
-        All entries count as not read now. The caller must call reschedule_check() for each.
+        The values of all entries count as unknown then: read_values() looks them up again. The caller must
+        call reschedule_check() for each entry.
         """
         self.lease = lease
         self.are_values_read = self.by_id.count == 0
@@ -425,7 +426,7 @@ class KeyOrder:
 
     @cython.ccall
     def give_back(self, queue: KeyQueue, slots: list[Any], retry_ms: cython.longlong) -> cython.void:
-        """Put back slots of take() that the caller did not assign; the queue is not due before retry_ms."""
+        """Put back slots of take_delivered() that were not assigned; the queue is not due before retry_ms."""
         slot: cython.Py_ssize_t
         for slot in slots:
             self.delivered_counts[self.arena.owner_of(slot)] -= 1

@@ -36,7 +36,7 @@ class KeyQueue:
     other_delivered_slots: set[int] | None  # the slots of the other delivered entries
     owners: dict[int, int] | None  # None: there are not several
     waiting_ids: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
-    waiting_at: cython.Py_ssize_t  # in waiting
+    waiting_at: cython.Py_ssize_t  # in waiting_ids
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
     timer: cython.Py_ssize_t  # in KeyOrder.checks: when to look whether it is due; -1: not planned
     accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries

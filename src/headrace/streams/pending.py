@@ -314,7 +314,7 @@ class PendingEntries:
 
     @cython.ccall
     def oldest(self) -> cython.Py_ssize_t:
-        """Return the first slot in delivery order, of an unowned entry if there is any; -1 for none."""
+        """Return the first slot in delivery order, which begins with unowned entries; -1 for none."""
         return self.head
 
     @cython.ccall

@@ -5,7 +5,7 @@
 
 An entry that XNACK has released, or whose delivery time is 0, is due at once. Any other entry is due when its
 lease has ended, or later by the delay of BACKOFF. Without BACKOFF the delivery order is the order of due
-times. With it, PendingEntries.due has the due times of owned entries, from when they are first needed.
+times. With it, PendingEntries.due_heap has the due times of owned entries, from when they are first needed.
 
 All of it follows from the pending entries and the rules. So nothing of it is stored.
 """

@@ -599,7 +599,7 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def derived_passed(self, group: Group) -> cython.longlong:
-        """Return `passed` of a group as a reader of a snapshot derives it from what Redis stores of a group.
+        """Return `passed_count` of a group as a reader of a snapshot derives it from what Redis stores.
 
         -1 if it cannot be derived: the last ID is higher than that of the stream.
         """

@@ -1,14 +1,14 @@
 """An image of a stream at one moment, for a snapshot that is written while the stream goes on changing.
 
     tree of the stream    [1000-0]   [1093-4]   [1205-0]   [1300-0]
-    Node.image                0          7          0          7           7: not read by this image
+    Node.image_number         0          7          0          7           7: not read by this image
                               ^
                               position: the walk continues after this node
 
-    preserved             1093-4: its bytes, before entries of it were deleted
+    _preserved            1093-4: its bytes, before entries of it were deleted
                           1150-0: its bytes, before a trim dropped it
 
-The walk goes through the nodes in order of their IDs and takes each from the tree, or from `preserved` if it
+The walk goes through the nodes in order of their IDs and takes each from the tree, or from `_preserved` if it
 has changed. Before a node changes or is dropped, the stream calls preserve(). A node that was added later
 has the number of the image from the beginning. So an image costs memory only for nodes that change before
 the walk has reached them.
@@ -93,7 +93,7 @@ class StreamImage:
     _cursor: RaxCursor
     _ahead: Node | None  # the node at the cursor; None: the tree has no more
     _started: cython.bint
-    _position: bytes  # the key of the last node from the tree or from `preserved`; empty before the first
+    _position: bytes  # the key of the last node from the tree or from `_preserved`; empty before the first
     _preserved: list[tuple[bytes, Any, int]]  # a heap of (key, block, size); a cold node: (key, node, -1)
     _inner: list[Node]  # the inner nodes of the current cold node
     _inner_at: cython.Py_ssize_t  # the next of them

@@ -19,7 +19,7 @@ STEP_BITS = cython.declare(cython.int, 8)  # a number of at most so many bits ha
 LONGEST = cython.declare(cython.longlong, (1 << 40) - 1)  # 18 minutes; longer durations are counted as this
 OCTAVE_BYTES = cython.declare(cython.Py_ssize_t, 128 * 8)
 
-SHORTEST_SHOWN_NS = 1024  # the upper end of the first bucket of octaves()
+SHORTEST_SHOWN_NS = 1024  # the upper end of the first bucket of octaves
 
 
 @cython.cfunc

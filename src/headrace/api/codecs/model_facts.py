@@ -19,10 +19,10 @@ from headrace.errors import CodecError
 class ModelFacts:
     """How a model is dumped and validated so that nothing is lost.
 
-    by_name: some alias is only written or only read, so that attributes are also validated by name.
-    dumped_by_name: such an alias is within a nested model, so that attributes are dumped by name.
-    round_trip: values of pydantic's Json, and computed fields that the model would reject, are dumped as what
-        they are read from.
+    validates_by_name: some alias is only written or only read, so that attributes are also validated by name.
+    dumps_by_name: such an alias is within a nested model, so that attributes are dumped by name.
+    needs_round_trip: values of pydantic's Json, and computed fields that the model would reject, are dumped
+        as what they are read from.
     """
 
     validates_by_name: bool

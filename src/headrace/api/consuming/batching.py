@@ -52,7 +52,7 @@ class BatchTimer:
     Attributes:
         size: the most entries.
         due_ms: when the entries that are ready are delivered although they are fewer; None: none is ready.
-        fetched: whether new entries were requested since the last batch.
+        has_fetched: whether new entries were requested since the last batch.
     """
 
     def __init__(self, settings: BatchSettings, block_ms: int | None) -> None:

@@ -103,7 +103,7 @@ def progress_display() -> Iterator[Progress]:
 def export_directory(
     source: str, temporary: str, hot_memory: int, display: Progress, cold_store: str = ""
 ) -> str:
-    """Write the data of a directory to the file `temporary`; return how many keys and entries these are."""
+    """Write the data of a directory to the file `temporary`; return how many keys and cold runs these are."""
     now_ms = time.time_ns() // 1_000_000
     reading: dict[str, TaskID] = {}
 

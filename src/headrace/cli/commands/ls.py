@@ -38,7 +38,7 @@ class StreamSummary:
         first: ID of the first entry; None if the stream is empty.
         last: ID of the last entry; None if the stream is empty.
         memory: Bytes of memory; None if the server does not report it.
-        groups: Number of consumer groups.
+        group_count: Number of consumer groups.
         cold_entries: Number of entries in files instead of in memory.
         cold_bytes: Bytes of memory that these entries would take.
         cold_files: Number of the files.

@@ -83,7 +83,7 @@ def end_transaction(call: Call) -> cython.void:
 
 
 def run_discard(call: Call) -> None:
-    """DISCARD: drop the queued requests."""
+    """DISCARD: drop the queued requests and all watches."""
     if call.session.queue is None:
         raise DiscardWithoutMulti()
     end_transaction(call)

@@ -247,8 +247,8 @@ class StreamReply:
         """Write a pending entry and make it the consumer's, if it may be delivered again.
 
         Returns REDELIVERED; REMOVED, if the entry is deleted from the stream: it is acknowledged; GIVEN_UP,
-        if it was delivered often enough: the engine will move it to the dead letters; or LEFT, if that has
-        just failed, and is tried again later.
+        if it was delivered often enough: the engine will move it to the dead letters; or LEFT_PENDING, if
+        that has just failed, and is tried again later.
         """
         call: Call = self.call
         group: Group = self.group

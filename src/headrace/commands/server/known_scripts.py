@@ -134,7 +134,7 @@ REQUIRED_COMMANDS: dict[KnownScript, tuple[bytes, ...]] = {
 
 
 def mark_if_native(script: Script) -> None:
-    """Set script.known and script.write_lines if it is one of the scripts here."""
+    """Set script.native_digest and script.write_lines if it is one of the scripts here."""
     if len(script.text) > TEXT_BYTES_MAX:
         return
     normal = hashlib.sha1(b" ".join(script.text.split())).hexdigest()

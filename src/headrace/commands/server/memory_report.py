@@ -101,7 +101,7 @@ def run_stats(call: Call) -> None:
 
 
 def run_malloc_stats(call: Call) -> None:
-    """MEMORY MALLOC-STATS: reply with the figures of MEMORY STATS as text. No allocator counts by itself."""
+    """MEMORY MALLOC-STATS: reply with the figures of MEMORY STATS as text. The allocators count nothing."""
     lines = ["Allocator: that of the C library and Python's own, which keep no statistics. Known figures:"]
     for name, value in memory_stats(call).items():
         if not isinstance(value, dict):

@@ -217,7 +217,7 @@ class TrimOptions:
     def apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
-        With `noted`, `log` gets what a policy other than KEEPREF removes.
+        With `noted`, `deletions` gets what a policy other than KEEPREF removes.
         """
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if noted and policy != references.KEEPREF:

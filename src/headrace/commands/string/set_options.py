@@ -187,7 +187,12 @@ def unit_of(word: bytes) -> cython.int:
 
 @cython.cfunc
 def expiry_ms(call: Call, unit: cython.int, amount: bytes) -> cython.longlong:
-    """Return the expiry in milliseconds since 1970, which may have passed. Raises InvalidExpireTime."""
+    """Return the expiry in milliseconds since 1970; it may be in the past.
+
+    Raises:
+        NotAnInteger: if amount is not an integer.
+        InvalidExpireTime: if it is not positive, or too large.
+    """
     ms: cython.longlong = arguments.parse_i64(amount)
     in_seconds: cython.bint = unit in (EX, EXAT)
     relative: cython.bint = unit in (EX, PX)

@@ -42,7 +42,10 @@ def _is_taken(files: DataDirectory, names: LogFileNames, number: int) -> bool:
 
 
 def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
-    """Create the directory of a log again if it was removed, and make its manifest replaceable.
+    """Create the directory of a log if it is missing.
+
+    If the name of the manifest belongs to something other than a regular file, that is renamed, so that a
+    manifest can be written.
 
     Raises:
         HeadraceError: if the data directory is not the one that was locked. It is left alone.

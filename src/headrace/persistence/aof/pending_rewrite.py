@@ -10,7 +10,7 @@ from headrace.persistence.cold.cold_references import ColdReferences
 
 @dataclass
 class PendingRewrite:
-    """A running rewrite. The caller writes the new base to the file at `temporary` and syncs it.
+    """A running rewrite. The caller writes the new base to the file at `temporary_path` and syncs it.
 
     rdb: whether the base is a snapshot. incr: the incremental file that follows the base.
     """

@@ -136,9 +136,9 @@ class LogReader(ReadBuffer):
     first_failed: cython.longlong
     first_error: bytes
     verify: cython.bint  # checksums
-    is_checksummed: cython.bint  # the bytes since `verified` have a checksum, or will have one
+    is_checksummed: cython.bint  # the bytes since verified_end have a checksum, or will have one
     verified_end: cython.longlong  # the offset after the last #CRC line
-    crc: cython.uint  # of the bytes from there up to `summed`
+    crc: cython.uint  # of the bytes from there up to crc_end
     crc_end: cython.longlong
 
     def __init__(

@@ -70,9 +70,11 @@ def encode_extras(
     *,
     for_dump: bool = False,
 ) -> bytes | None:
-    """Return the extras of a stream that is written in this version; None if there are none.
+    """Return what this version of the format cannot store of a stream; None if there is nothing.
 
-    settings are those of the keyspace of the stream.
+    Args:
+        settings: those of the keyspace of the stream.
+        for_dump: for a DUMP payload, which has no active times, delivery order or losses.
     """
     return finish(extras_steps(stream.view(), version, now_ms, settings, for_dump=for_dump))
 

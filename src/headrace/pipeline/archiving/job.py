@@ -213,7 +213,7 @@ def archive(
 
 
 class CallbackObserver(ArchiveObserver):
-    """Passes only the progress on, and uses the caller's session."""
+    """Reports only the progress, to a callback; uses the caller's Spark session if one is given."""
 
     def __init__(self, given: SparkSession | None, on_progress: Callable[[BatchProgress], None]) -> None:
         self._given = given

@@ -56,7 +56,7 @@ class RecordBlock:
     """Consecutive records.
 
     Attributes:
-        number: The line number of the first one.
+        first_line_number: The line number of the first one.
         records: Their bytes with line ends; blank lines are included.
         unclosed: Indexes of the records with an opening quote that is never closed.
         newline: The character that ends lines.

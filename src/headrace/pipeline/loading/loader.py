@@ -58,7 +58,7 @@ class LoadReport:
         skipped: Rows that an earlier run had added.
         out_of_order: Rows that got the time of the row before them because their own is earlier.
         without_time: Rows that got the time of the row before them because they have none.
-        bad: Rows that were left out.
+        rejected: Rows that were left out.
         first_id: The ID of the first row added; empty if the server generates the IDs.
         last_id: The ID of the last row added; empty if the server generates the IDs.
         seconds: Time since the load began.
@@ -130,7 +130,7 @@ class SentPart:
 
     Attributes:
         part: The rows.
-        end: How many rows of the run were sent, up to and including these.
+        end_row: How many rows of the run were sent, up to and including these.
         first_id, last_id: Their IDs; empty if the server generates them.
         out_of_order, without_time: The counts of MonotonicIds before them.
     """
@@ -153,7 +153,7 @@ class Loader:
 
     Attributes:
         report: The progress that the server has confirmed.
-        valid_rows: Number of valid rows processed so far, including those that an earlier run had added.
+        valid_row_count: Number of valid rows processed so far, including those that an earlier run had added.
     """
 
     def __init__(

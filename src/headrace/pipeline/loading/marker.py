@@ -148,7 +148,7 @@ class LoadMarker(Marker):
 
     Attributes:
         base: The state before this run.
-        start: The digest of the rows loaded before this run.
+        start_digest: The digest of the rows loaded before this run.
     """
 
     has_digest: ClassVar[bool] = False  # a resumed load compares the digest itself

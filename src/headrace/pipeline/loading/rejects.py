@@ -27,7 +27,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
 
     Attributes:
         count: Bad rows so far.
-        written: Bad rows that are in the file.
+        written_count: Bad rows that are in the file.
         reasons: The first REASONS_SHOWN errors.
 
     Raises:

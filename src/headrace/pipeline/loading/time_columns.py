@@ -53,8 +53,8 @@ class TimeColumn:
         name: The column's name.
         unit_ns: The unit of a column of numbers, in nanoseconds; None for timestamps.
         is_field: Whether the column is also a field of the entry.
-        latest_ms: The latest valid time, in milliseconds; MS_MAX for no limit. After an entry of the future,
-            entries whose IDs the server generates would get its time.
+        latest_valid_ms: The latest valid time, in milliseconds; MS_MAX for no limit. After an entry of
+            the future, entries whose IDs the server generates would get its time.
         is_guess: Whether the column was chosen because it looks like times; messages then say how to choose.
     """
 

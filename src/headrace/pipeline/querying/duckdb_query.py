@@ -70,7 +70,8 @@ def sql(
         time_zone: the time zone of times without one.
 
     Raises:
-        UsageError: if the query names no stream, or DuckDB rejects it.
+        UsageError: if the query names no stream, DuckDB rejects it or is not installed, or there is neither a
+            server nor an archive.
         HeadraceError: if the server or the archive cannot be read.
     """
     location = None if archive is None else archive_location(archive, storage_options)
@@ -98,7 +99,8 @@ def run_sql(
         zone: The time zone of times without one.
 
     Raises:
-        UsageError: if the query names no stream, or DuckDB rejects it.
+        UsageError: if the query names no stream, DuckDB rejects it or is not installed, or there is neither a
+            server nor an archive.
         HeadraceError: if the server is not reachable, or entries cannot be read.
     """
     try:

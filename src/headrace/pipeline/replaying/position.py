@@ -27,8 +27,8 @@ class SourceIdentity:
     """What identifies the source of a replay: it changes if the source is replaced by another one.
 
     Attributes:
-        live: The end of the stream on the server when the replay began; None if there was none.
-        table: The ID of the archive's table; empty without an archive.
+        live_end: The end of the stream on the server when the replay began; None if there was none.
+        table_id: The ID of the archive's table; empty without an archive.
     """
 
     live_end: Position | None = None
@@ -52,7 +52,7 @@ class ReplayPosition:
         rows: Entries that this run has added.
         last: The source ID of the last entry added.
         upto: The ID at which the replay ends, inclusive.
-        keep: Whether entries keep their IDs.
+        keep_ids: Whether entries keep their IDs.
         done: Whether the replay is complete.
         process: Identifies the process that started the run; empty if an earlier version did.
         total: Entries that all runs have added, as far as recorded.

@@ -90,7 +90,7 @@ class ReplayTarget:
         is_source: Whether it is the stream whose entries are replayed.
 
     Attributes:
-        rows: Entries sent by this run.
+        rows_sent: Entries sent by this run.
         first_id: The source ID of the first one.
         last_id: The source ID of the last one.
     """

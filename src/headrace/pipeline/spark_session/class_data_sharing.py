@@ -3,8 +3,8 @@
     .venv/var/headrace/spark-<digest>.jsa      the classes, parsed and verified: of this Java and this PySpark
     ~/.cache/headrace/spark-<digest>.jsa       the same outside of a virtual environment
 
-`class_data_writer` writes it. The JVM checks it; without a matching file it starts as before. Java calls this
-application class data sharing (AppCDS).
+`shared_classes_writer` writes it. The JVM checks it; without a matching file it starts as before. Java calls
+this application class data sharing (AppCDS).
 """
 
 from __future__ import annotations

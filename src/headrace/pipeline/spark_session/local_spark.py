@@ -96,7 +96,7 @@ def local_spark(
         name: The name of the Spark application.
         log: The file for the log of the JVM and of its Python workers.
         zone: The time zone of the session.
-        java: Options of the JVM about shared classes; None to use the file of class_data_writer if any.
+        java: Options of the JVM about shared classes; None to use the file of shared_classes_writer if any.
         exit_seconds: How long the JVM may take to exit before it is killed.
 
     Raises:

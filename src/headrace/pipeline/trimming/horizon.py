@@ -67,7 +67,7 @@ class TrimHorizon:
     Attributes:
         length: Entries in the stream.
         blockers: The reasons why entries must stay, lowest ID first.
-        archived: The last ID that all archives have; None if there is no archive.
+        archived_through: The last ID that all archives have; None if there is no archive.
     """
 
     length: int

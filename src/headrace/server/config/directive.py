@@ -12,8 +12,8 @@ class Directive:
     """One directive.
 
     Attributes:
-        only: the sole accepted value, for directives that clients set but that have no effect yet; `why`
-            gives the reason.
+        only_value: the sole accepted value, for directives that clients set but that have no effect yet;
+            `why` gives the reason.
         unsupported_is_fatal: any other value prevents the start, because ignoring it would endanger data.
         secret: only CONFIG GET shows the value.
         alias: the directive's old name; empty for none.

@@ -54,9 +54,10 @@ class LogSwitch:
         self._enabled = on
 
     def restart(self) -> None:
-        """Begin a new log, because the data in memory were replaced. Does nothing if the log is off.
+        """Begin a new log after the data in memory were replaced. Does nothing if the log is off.
 
-        The old log stays until the first rewrite of the new one is done.
+        The old log stays until the first rewrite of the new one is done. If the new log cannot be opened,
+        the error is logged, and there is no log.
         """
         if self.durability.log is None:
             return

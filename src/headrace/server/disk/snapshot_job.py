@@ -146,7 +146,7 @@ class SnapshotJob:
     def has_ended(self) -> bool:
         """Return whether the job has ended; if so, release the image.
 
-        Then `reason` is empty after success, else the error.
+        Then `failure_reason` is empty after success, else the error.
         """
         if self.thread.state is EncoderState.RUNNING:
             return False

@@ -25,7 +25,7 @@ class Connection:
     ready: cython.bint  # has requests to execute: it is in EventLoop.ready
     flush_scheduled: cython.bint  # is in EventLoop.to_flush
     throttled: cython.bint  # its requests wait until the client has read its replies
-    backlog_bytes: cython.Py_ssize_t  # its part of EventLoop.backlog
+    backlog_bytes: cython.Py_ssize_t  # its part of EventLoop.backlog_bytes
     # its replies and requests wait until its changes are durable, or replicas have them
     awaiting_commit: Public[cython.bint]
     source: Public[Any]  # of a replica: fill() puts more to send into its buffer; None for other clients

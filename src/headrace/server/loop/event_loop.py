@@ -566,7 +566,10 @@ class EventLoop:
         return any(not connection.closed for connection in self.awaiting_commit)
 
     def release_replies(self) -> None:
-        """Send the held replies and continue their clients: what was executed is durable now."""
+        """Release the replies held for a commit, which is durable now.
+
+        With `await_replicas` they are held until replicas have the writes; otherwise they are sent.
+        """
         connection: Connection
         batch: list[Connection] = self.awaiting_commit
         self.awaiting_commit = []

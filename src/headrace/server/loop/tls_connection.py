@@ -204,7 +204,7 @@ class TlsConnection:
 
 
 def describe_error(wrong: Exception) -> str:
-    """Return OpenSSL's reason in lower case."""
+    """Return what is wrong with the client's certificate; otherwise OpenSSL's reason in lower case."""
     certificate = getattr(wrong, "verify_message", "")
     if certificate:
         return f"the client's certificate: {certificate}"

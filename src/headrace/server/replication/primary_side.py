@@ -62,7 +62,7 @@ class StreamSource:
 
 
 class PrimarySide:
-    """The replicas of one server."""
+    """The primary's side of replication: synchronises replicas and sends them the stream of changes."""
 
     def __init__(
         self,

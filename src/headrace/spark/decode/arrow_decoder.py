@@ -1,6 +1,6 @@
 """Decode XRANGE replies into Arrow buffers, without a Python object for each field.
 
-page_scanner indexes the tokens of an entry in the received bytes. Here they become a row: first each column
+page_tokenizer indexes the tokens of an entry in the received bytes. Here they become a row: first each column
 locates and parses its value. Only if all values fit, or the mode allows nulls, the values are appended. So a
 row never has to be removed. Entries like their neighbours are decoded faster, by entry_run_appender.
 """
@@ -54,7 +54,7 @@ class ArrowDecoder:
     items: Column
     corrupt: Column | None
     run_appender: EntryRunAppender
-    tracks_rows: cython.bint  # whether to record the entry of each row, for exact_rows()
+    tracks_rows: cython.bint  # whether to record the entry of each row, for exact_column()
     row_records: GrowableBuffer  # where the record of each row's entry is, u32 each
     escape: cython.bint  # whether the current entry's map of text must be escaped
     reads_fields: cython.bint  # whether any column is read from a field

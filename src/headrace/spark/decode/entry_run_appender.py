@@ -31,7 +31,7 @@ U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # this many digits always fi
 @cython.final
 @cython.cclass
 class EntryRunAppender(RunAppender):
-    """Appends runs of indexed entries to the columns of a decoder (page_scanner shows the index).
+    """Appends runs of indexed entries to the columns of a decoder (page_tokenizer shows the index).
 
     size  about how many bytes the entries of the last run had
     """

@@ -48,7 +48,7 @@ class ExactColumnBuilder:
 
         Args:
             replies: the received bytes with the entries.
-            index: the token index of page_scanner.
+            index: the token index of page_tokenizer.
             row_records: for each row, the offset of its entry's index record.
             cells: the columns that the sink writes as fields.
         """

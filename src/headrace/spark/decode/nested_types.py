@@ -1,4 +1,4 @@
-"""Check the types of arrays, maps and structs, which are read from JSON (columns/nested)."""
+"""Check the types of arrays, maps and structs, which are read from JSON (columns/nested_from_json)."""
 
 from __future__ import annotations
 

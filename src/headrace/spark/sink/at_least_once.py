@@ -171,8 +171,8 @@ class SinkConnection:
 class ChunkWriter:
     """Base class of both writers: a connection that is made when needed, and retries when it is lost.
 
-    unconfirmed     chunks that were accepted and are not yet confirmed, in order
-    confirmed_rows  how many rows were confirmed since the task began
+    unconfirmed          chunks that were accepted and are not yet confirmed, in order
+    confirmed_row_count  how many rows were confirmed since the task began
     """
 
     def __init__(self, servers: Servers, replicas: int = 0) -> None:

@@ -62,7 +62,7 @@ MAP = cython.declare(cython.int, 5)
 class ArrowCells:
     """One Arrow column, read in place. `owners` keep its memory alive; __init__ checks all sizes.
 
-    form        a key of FORMS: text (offsets of `width` 4 or 8 bytes), fixed (bytes of one width), integer
+    layout      one of LAYOUTS: text (offsets of `width` 4 or 8 bytes), fixed (bytes of one width), integer
                 (little-endian, `width` bytes, divided by `scale`), boolean (bits), real (a double), map
                 (offsets into two further columns, keys and items)
     name        the field it is written to, as a bulk string: `$4\\r\\nitem\\r\\n`; or empty
@@ -407,13 +407,13 @@ def _add_to_digest(
 class XaddEncoder:
     """Encodes the columns of one batch: load(), then for each stream set_prefix(), encode() and take().
 
-    out               the requests so far
-    cells             the columns that become fields
-    ids               the column of the IDs; None if the server assigns them
-    prefix            `XADD`, key and trimming arguments, encoded
-    prefix_arguments  their number
-    digests           whether a digest of the rows is computed
-    rows_digest       the digest of the rows since start_digest()
+    out                    the requests so far
+    cells                  the columns that become fields
+    ids                    the column of the IDs; None if the server assigns them
+    prefix                 `XADD`, key and trimming arguments, encoded
+    prefix_argument_count  their number
+    computes_digest        whether a digest of the rows is computed
+    rows_digest            the digest of the rows since start_digest()
     """
 
     out: GrowableBuffer
