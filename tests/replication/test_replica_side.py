@@ -48,7 +48,7 @@ class Replica:
         self.side = ReplicaSide(self.engine, self.loop, self.files, lambda: self.settings, self)
         self.client = self.engine.session()
 
-    def on_raw(self, data: bytes) -> None:
+    def on_stream_bytes(self, data: bytes) -> None:
         self.raw += data
 
     def on_message(self, words: list[bytes]) -> None: ...
@@ -549,7 +549,7 @@ def test_after_half_a_transaction_a_snapshot_is_asked_for(primary: redis.Redis, 
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
     with primary.pipeline(transaction=True) as pipeline:
-        pipeline.incr("n").replace_by_inner_nodes("hash", 0, payload).delete("hash").execute()
+        pipeline.incr("n").restore("hash", 0, payload).delete("hash").execute()
     replica.until(lambda: replica.side._last_error, "the second error")
     replica.until(lambda: len(replica.told) == 3, "the third snapshot")
     assert [what for what, *_ in replica.told] == ["full"] * 3

@@ -23,7 +23,7 @@ for nth in range(40):
     encoded, backlog = EncodedEffects(), Backlog(0)
     turn = [(0, [b"SET", b"k", bytes(range(256)) * 1000])]
     encoded.encode(turn)
-    view = encoded.unfed()
+    view = encoded.unfed_bytes()
     backlog.append(memoryview(bytes(10)))
     _testcapi.set_nomemory(nth, nth + 1)
     try:

@@ -92,8 +92,8 @@ def test_a_stream_may_be_cut_at_every_byte(step: int) -> None:
             cluster.network.wires[0].cut_after = -1
             assert replica.data() == primary.data()
         assert cut_after > 1000
-        assert primary.replication.replicas.full_syncs == 1
-        assert primary.replication.replicas.partial_syncs == cuts
+        assert primary.replication.primary_side.full_syncs == 1
+        assert primary.replication.primary_side.partial_syncs == cuts
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -102,7 +102,7 @@ def test_a_short_timeout_lets_replicas_wait_for_a_shared_snapshot() -> None:
         for _ in range(70):
             cluster.round(100)
         assert replica.is_online and replica.ask("GET", "k") == b"v"
-        assert primary.replication.replicas.full_syncs == 1
+        assert primary.replication.primary_side.full_syncs == 1
 
 
 def test_a_replica_that_loads_for_long_is_not_dropped() -> None:
@@ -139,7 +139,7 @@ def test_an_active_consumer_keeps_its_entry_through_a_failover() -> None:
         cluster.settle()
         first.ask("FAILOVER")
         cluster.settle()
-        assert second.replication.following is None
+        assert second.replication.primary_address is None
         cluster.round(2000)
         assert second.ask(*(str(word).format("bob") for word in read)) is None
         cluster.round(2000)

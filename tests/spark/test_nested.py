@@ -67,7 +67,7 @@ def rows(texts: list[bytes | None], kind: Any, mode: str = "PERMISSIVE", nullabl
         words = [b"n", b"1"] if text is None else [b"v", text]
         page += b"*2\r\n" + bulk(b"%d-0" % (n + 1)) + b"*2\r\n" + b"".join(map(bulk, words))
     scanner = ReplyPageTokenizer()
-    decoder = ArrowDecoder(scanner, layout.columns(), "orders", mode)
+    decoder = ArrowDecoder(scanner, layout.new_columns(), "orders", mode)
     scanner.begin_page(b"")
     scanner.feed(bytearray(page), len(page))
     assert scanner.scan()
