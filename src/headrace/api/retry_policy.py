@@ -8,6 +8,7 @@ delivered ──fails──▶ waits initial · multiplier^(n-1) seconds ──�
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from headrace.errors import UsageError
 
@@ -50,7 +51,7 @@ class Backoff:
             return float(self.maximum)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RetryPolicy:
     """How a group treats failures; see Group for the meaning of each setting.
 
@@ -84,12 +85,12 @@ class RetryPolicy:
         if not isinstance(self.lease, int | float) or not 0.001 <= self.lease <= SECONDS_MAX:
             raise UsageError(f"lease={self.lease!r}: must be seconds from 0.001 to {SECONDS_MAX:.0f}")
 
-    @property
+    @cached_property  # read for each entry
     def lease_ms(self) -> int:
         """The lease in milliseconds."""
         return round(self.lease * 1000)
 
-    @property
+    @cached_property
     def ownership_ms(self) -> int:
         """Milliseconds after its last renewal in which no other consumer receives an entry."""
         return min(self.lease_ms, self.consumer_ttl_ms or self.lease_ms)
