@@ -12,6 +12,7 @@ from headrace.keyspace.eviction import LOOKED_AT_MAX, NODES_MAX, SAMPLE_SIZE
 from headrace.keyspace.keyspace import Keyspace, string_bytes
 from headrace.streams.stream import Stream
 from support.all_commands import Follower, History
+from support.cold_support import RunsInMemory
 from support.portrait import alive, differences, portrait
 
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
@@ -146,6 +147,29 @@ def test_without_eviction_writes_are_refused_and_the_rest_goes_on() -> None:
     assert server.stream("s").length == 5 and server.engine.write_gate.eviction.evicted_entries == 0
     server.say("DEL", "s")
     assert server.say("SET", "k", "v") == b"+OK\r\n", "there is room again"
+
+
+def test_the_cache_of_cold_runs_makes_room_before_a_write_is_refused() -> None:
+    server = Limited(policy="noeviction")
+    cold = server.engine.open_cold_storage(RunsInMemory(), 0)
+    cold.run_bytes = 1
+    server.fill("s", 300)
+    cold.limit = 1
+    cold.cool_all()
+    server.say("XRANGE", "s", "-", "+")
+    assert cold.cache.memory.total > 10_000
+    server.keyspace.memory.limit = server.keyspace.memory.total - 5_000
+    kept = cold.cache.memory.total - 5_000
+    assert server.say("XADD", "s", "*", "f", "v").startswith(b"$")
+    assert 0 < cold.cache.memory.total <= kept, "only what is needed leaves it"
+    server.keyspace.memory.limit = 100
+    assert server.say("XADD", "s", "*", "f", "v") == OOM
+    assert cold.cache.memory.total == 0
+    server.keyspace.memory.limit = 0
+    server.say("XRANGE", "s", "-", "+")
+    cold.cache.set_limit(5_000)
+    assert 0 < cold.cache.memory.total <= 5_000
+    assert server.stream("s").length == 301
 
 
 def test_a_transaction_is_refused_when_it_is_queued_and_when_it_is_run() -> None:

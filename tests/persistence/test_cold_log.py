@@ -169,7 +169,7 @@ def test_files_of_a_base_that_is_being_written_are_kept(files: FaultyFiles) -> N
     assert again.run("EXISTS s") == b":0\r\n"
 
 
-@pytest.mark.parametrize("how", ["removed", "truncated"])
+@pytest.mark.parametrize("how", ["removed", "truncated", "replaced"])
 def test_no_manifest_names_a_file_that_is_lost(files: FaultyFiles, tmp_path: pathlib.Path, how: str) -> None:
     server = ColdServer(files)
     server.add("s", 40)
@@ -177,8 +177,11 @@ def test_no_manifest_names_a_file_that_is_lost(files: FaultyFiles, tmp_path: pat
     data = path.read_bytes()
     if how == "removed":
         path.unlink()
-    else:
+    elif how == "truncated":
         path.write_bytes(data[:-1])
+    else:
+        (tmp_path / "other").write_bytes(data[:-1] + b"?")
+        (tmp_path / "other").rename(path)
     before = Manifest.load(files, NAMES)
     rewrite = server.log.begin_rewrite()
     write_file(files, rewrite.temporary_path, server.write_base)
@@ -187,6 +190,7 @@ def test_no_manifest_names_a_file_that_is_lost(files: FaultyFiles, tmp_path: pat
     after = Manifest.load(files, NAMES)
     assert before is not None and after is not None and after.base == before.base
     path.write_bytes(data)
+    server.cold.accept("1.cold", files.identity(NAMES.cold_path("1.cold")))  # as the monitor does
     assert server.rewrite()
 
 

@@ -330,11 +330,11 @@ def test_a_manifest_may_name_files_that_are_only_in_the_store(world: World) -> N
     _, places = written(world.cold)
     world.uploader.begin()
     wait_until(lambda: world.local() == [])
-    lines = log_files.cold_file_lines(world.files, {place.file for place in places})
+    lines = log_files.cold_file_lines(world.files, {place.file for place in places}, {})
     assert [line.file for line in lines] == ["1.cold", "2.cold"]
     places[0].file.in_store = False
     with pytest.raises(FileNotFoundError):
-        log_files.cold_file_lines(world.files, [places[0].file])
+        log_files.cold_file_lines(world.files, [places[0].file], {})
 
 
 # ---- whose store it is

@@ -297,5 +297,31 @@ def test_a_removed_file_that_is_still_open_is_written_again(
     assert len(os.listdir(folder)) == cold(client)["cold_files"]
 
 
+def test_a_removed_file_that_only_the_log_names_is_written_again(
+    start, connect, monkeypatch, caplog, tmp_path: Path
+):
+    monkeypatch.setattr(cold_storage, "UPKEEP_MS", 20)
+    server = start(*OPTIONS)
+    client = connect(server)
+    fill(client)
+    wait_until(lambda: cold(client)["cold_runs"] > 0)
+    client.bgrewriteaof()
+    wait_until(lambda: client.info("persistence")["aof_rewrite_in_progress"] == 0)
+    logging.getLogger("headrace").propagate = True
+    client.xtrim("s", maxlen=10, approximate=False)
+    path = tmp_path / "appendonlydir/cold/1.cold"
+    stored = path.read_bytes()
+    path.unlink()
+    wait_until(lambda: len(warnings(caplog)) == 2)
+    assert (
+        "no entry in it is needed (0 runs); it is still open here, and is written again"
+        in warnings(caplog)[0]
+    )
+    assert path.read_bytes()[: len(stored)] == stored
+    server.stop()
+    again = connect(start(*OPTIONS))
+    assert again.xlen("s") == 10
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in caplog.messages if text.startswith("cold file ")]

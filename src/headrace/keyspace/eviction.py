@@ -73,6 +73,8 @@ class Eviction:
         nodes = 0
         evicted: dict[Stream, int] = {}  # entries evicted from each
         stream: Stream | None = None
+        if memory.total > most and self.keyspace.cold_storage is not None:
+            self.keyspace.cold_storage.cache.release(memory.total - most)  # it can be read again
         while memory.total > most and (nodes < NODES_MAX or start - memory.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
             if stream is None:

@@ -186,12 +186,14 @@ class ColdPart:
 
     @cython.ccall
     def replace_by_inner_nodes(self, outer: Node, counts: LiveCounts, image: cython.uint) -> cython.void:
-        """Replace the last closed node, which is cold, by its inner nodes, read from the file.
+        """Replace the last closed node, which is cold, by its inner nodes, from the cache or the file.
 
         Raises DamagedColdRun before any change.
         """
         run: ColdRun = outer.run
-        nodes: list[Node] = run.read_nodes()
+        nodes: list[Node] | None = run.cache.take(run)
+        if nodes is None:
+            nodes = run.read_nodes()
         node: Node
         cursor: RaxCursor = RaxCursor(self.tree)
         self.last = cursor.key if cursor.seek("<", outer.key()) else b""

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import cython
 
+from headrace import mem
 from headrace.streams import cold_run
 from headrace.streams import node as node_module
+from headrace.streams.cold_part import ColdPart
 from headrace.streams.cold_run import ColdRun, RunNeeded
 from headrace.streams.node import Node
+from headrace.streams.node_walk import EntryWalk
 from headrace.streams.pending_index import PendingIndex
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -56,15 +59,39 @@ def require_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
 
     Raises DamagedColdRun and RunNeeded.
     """
-    entry: StreamId
-    run: ColdRun | None
-    found: dict[ColdRun, None] = {}
     if stream.run_count() > 0:
-        for entry in ids:
-            run = _missing_of(stream, entry.ms, entry.seq)
-            if run is not None:
-                found[run] = None
-        _require(list(found))
+        _require(_missing_of_all(stream, ids))
+
+
+@cython.ccall
+def require_deletion(stream: Stream, ids: list[StreamId]) -> cython.void:
+    """Require the runs that the deletion of these entries needs. Raises DamagedColdRun and RunNeeded.
+
+    If no entry in memory may be left, the last run is one: its nodes come back into memory.
+    """
+    run: ColdRun
+    node: Node
+    found: list[ColdRun]
+    cold: ColdPart | None = stream.cold
+    if cold is None or stream.run_count() == 0:
+        return
+    found = _missing_of_all(stream, ids)
+    if len(ids) >= mem.as_signed(stream.length) - cold.totals.entry_count:
+        cursor: RaxCursor = RaxCursor(stream.nodes)
+        if cursor.seek("<=", cold.last):
+            node = node_module.node_of_cursor(cursor)
+            if node.run is not None:
+                run = cold_run.run_of(node)
+                if run.cached_nodes is None and run not in found:
+                    found.append(run)
+    _require(found)
+
+
+@cython.ccall
+def wait_for_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
+    """Raise RunNeeded if the request can wait and a run that may have one of these IDs is not loaded."""
+    if stream.run_count() > 0:
+        _wait_for(_missing_of_all(stream, ids))
 
 
 @cython.ccall
@@ -158,6 +185,19 @@ def _missing_after(
 
 
 @cython.cfunc
+def _missing_of_all(stream: Stream, ids: list[StreamId]) -> list[ColdRun]:
+    """Return the runs that may have entries with these IDs and are not in the cache."""
+    entry: StreamId
+    run: ColdRun | None
+    found: dict[ColdRun, None] = {}
+    for entry in ids:
+        run = _missing_of(stream, entry.ms, entry.seq)
+        if run is not None:
+            found[run] = None
+    return list(found)
+
+
+@cython.cfunc
 def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> ColdRun | None:
     """Return the run that may have the entry ms-seq; None if there is none, or it is in the cache."""
     run: ColdRun
@@ -178,13 +218,22 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
 @cython.cfunc
 @cython.exceptval(check=False)
 def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
-    """Return how many live entries of a run are certainly after ms-seq."""
+    """Return how many live entries of a run are after ms-seq; 0 if that is within it and it is not loaded."""
     found: cython.longlong = 0
     node: Node
+    last: Node | None = None  # the node that may have ms-seq
+    walk: EntryWalk
     if stream_id.before(ms, seq, outer.ms, outer.seq):
         return outer.live
     if run.cached_nodes is not None:
         for node in run.cached_nodes:
             if stream_id.before(ms, seq, node.ms, node.seq):
                 found += node.live
+            else:
+                last = node
+    if last is not None:
+        walk = EntryWalk(last)
+        while walk.next():
+            if not walk.deleted and stream_id.before(ms, seq, walk.ms, walk.seq):
+                found += 1
     return found

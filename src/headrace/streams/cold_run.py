@@ -373,11 +373,32 @@ class RunCache:
         while self.memory.total > self.limit and len(self.bytes_by_run) > 1:
             self._remove_oldest()
 
+    def set_limit(self, limit: int) -> None:
+        """Set how many bytes it may have, and evict what is more."""
+        self.limit = limit
+        self.release(self.memory.total - limit)
+
+    @cython.ccall
+    def release(self, wanted: cython.longlong) -> cython.void:
+        """Evict the runs used least recently until so many bytes are freed, or none is left."""
+        goal: cython.longlong = self.memory.total - wanted
+        while self.memory.total > goal and self.bytes_by_run:
+            self._remove_oldest()
+
     @cython.ccall
     def touch(self, run: ColdRun) -> cython.void:
         """Mark a run in the cache as the most recently used, and count a hit."""
         self.hits += 1
         self.bytes_by_run.move_to_end(weakref.ref(run))
+
+    @cython.ccall
+    def take(self, run: ColdRun) -> list[Node] | None:
+        """Remove a run from the cache and return its inner nodes; None if it is not there."""
+        nodes: list[Node] | None = run.cached_nodes
+        if nodes is not None:
+            self.memory.add(-self.bytes_by_run.pop(weakref.ref(run)))
+            run.cached_nodes = None
+        return nodes
 
     def _remove_oldest(self) -> None:
         run: ColdRun | None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
+from headrace.errors import DamagedColdRun
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -61,7 +62,10 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
     ):
         return mem.as_signed(stream.length)
     if group.entries_read > added:  # given by a file or XGROUP SETID
-        return mem.as_signed(stream.undelivered(group))
+        try:
+            return mem.as_signed(stream.undelivered(group))
+        except DamagedColdRun:
+            return UNKNOWN
     if group.entries_read != UNKNOWN and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq):
         return added - group.entries_read
     passed = entries_read_at(stream, group.last_ms, group.last_seq)
@@ -99,24 +103,38 @@ def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython
     """Set the position of the group to any ID, unlike advance(); the caller sets entries_read.
 
     The number of lost entries stays the same: entries between the positions were delivered, or are skipped or
-    read again on purpose.
+    read again on purpose. If they cannot be counted, because a cold run cannot be read, it begins again.
     """
     if ms == group.last_ms and seq == group.last_seq:
         return
-    before: cython.ulonglong = 0
+    passed: cython.longlong = UNKNOWN
     if group.passed_count >= 0:
-        if stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+        if not stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+            passed = _passed_at(stream, group, ms, seq)
+        if passed == UNKNOWN:
             group.lost_unread = stream.lost_unread_count(group)
-        before = stream.count_up_to(group.last_ms, group.last_seq)
     is_lower: cython.bint = stream_id.before(ms, seq, group.last_ms, group.last_seq)
     group.last_ms = ms
     group.last_seq = seq
     if is_lower and stream.references is not None:
         stream.references.note_lower_position(group)
-    if group.passed_count < 0 or stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+    if passed == UNKNOWN:
         stream.start_counting(group)
     else:
-        group.passed_count += mem.as_signed(mem.sub_u64(stream.count_up_to(ms, seq), before))
+        group.passed_count = passed
+
+
+@cython.cfunc
+@cython.exceptval(-2, check=True)
+def _passed_at(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+    """Return the group's passed_count after a move to ms-seq; -1 if a run that it needs cannot be read."""
+    try:
+        between: cython.ulonglong = mem.sub_u64(
+            stream.count_up_to(ms, seq), stream.count_up_to(group.last_ms, group.last_seq)
+        )
+    except DamagedColdRun:
+        return UNKNOWN
+    return group.passed_count + mem.as_signed(between)
 
 
 @cython.ccall

@@ -71,7 +71,7 @@ class StreamIterator:
         if reverse:
             node = stream.node_for(to_ms, to_seq)
         else:
-            node = stream.node_for(from_ms, from_seq)
+            node = stream.node_from(from_ms, from_seq)
             if node is None:
                 node = stream.first_node()
                 if node is not None:

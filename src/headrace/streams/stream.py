@@ -12,6 +12,8 @@ when a trim drops it as a whole.
 
 from __future__ import annotations
 
+import contextlib
+
 import cython
 
 from headrace import mem
@@ -351,6 +353,9 @@ class Stream:
             return self.length
         if stream_id.before(ms, seq, self.first_ms, self.first_seq):
             return 0
+        whole: Node | None = self._cold_node_before(ms, seq)
+        if whole is not None:
+            return self.entries_before(whole) + mem.as_unsigned(whole.live)
         node: Node | None = self.node_for(ms, seq)
         if node is None:
             return 0
@@ -363,6 +368,37 @@ class Stream:
                 break
             total += 1
         return total
+
+    @cython.ccall
+    def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the first node that may have entries from ms-seq on; None: that is the first node.
+
+        As node_for(), but it does not read a run whose last entry is before ms-seq.
+        """
+        before: Node | None = self._cold_node_before(ms, seq)
+        if before is not None:
+            run: ColdRun = cold_run.run_of(before)
+            cursor: RaxCursor = RaxCursor(self.nodes)
+            if stream_id.before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", before.key()):
+                return cold_run.first_inner(node_module.node_of_cursor(cursor))
+        return self.node_for(ms, seq)
+
+    @cython.cfunc
+    def _cold_node_before(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the cold node whose entries are the last ones up to ms-seq; None if there is none.
+
+        None also if ms-seq is within the run: then its file must be read.
+        """
+        if self.run_count() == 0:
+            return None
+        cursor: RaxCursor = RaxCursor(self.nodes)
+        if not cursor.seek("<=", stream_id.key_of(ms, seq)):
+            return None
+        node: Node = node_module.node_of_cursor(cursor)
+        run: ColdRun | None = node.run
+        if run is None or stream_id.before(ms, seq, run.last_ms, run.last_seq):
+            return None
+        return node
 
     @cython.ccall
     def first_node(self) -> Node | None:
@@ -583,29 +619,43 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def lost_unread_count(self, group: Group) -> cython.longlong:
-        """Return how many entries were removed before the group read them; see group.py."""
+        """Return how many entries were removed before the group read them; see group.py.
+
+        While the group's position is in a run that cannot be read, these are only those in `lost_unread`.
+        """
         if group.passed_count < 0:
             return group.lost_unread
-        accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + self.undelivered(group)
+        try:
+            accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + self.undelivered(group)
+        except DamagedColdRun:
+            return group.lost_unread
         return group.lost_unread + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
 
     @cython.ccall
     def start_counting(self, group: Group) -> cython.void:
-        """Count lost entries from now on; `lost_unread` of the group has those before."""
+        """Count lost entries from now on; `lost_unread` of the group has those before.
+
+        If the group's position is in a run that cannot be read, it begins with the next delivery.
+        """
         group.passed_count = -1
         if not stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
-            group.passed_count = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
+            with contextlib.suppress(DamagedColdRun):
+                group.passed_count = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
 
     @cython.ccall
     @cython.exceptval(-1, check=True)
     def derived_passed(self, group: Group) -> cython.longlong:
         """Return `passed_count` of a group as a reader of a snapshot derives it from what Redis stores.
 
-        -1 if it cannot be derived: the last ID is higher than that of the stream.
+        -1 if it cannot be derived: the last ID is higher than that of the stream, or in a run that cannot be
+        read.
         """
         if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
             return -1
-        accounted: cython.ulonglong = self.undelivered(group)
+        try:
+            accounted: cython.ulonglong = self.undelivered(group)
+        except DamagedColdRun:
+            return -1
         added: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, accounted))
         removed: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, self.length))
         if group.entries_read >= 0 and 0 <= added - group.entries_read <= removed:

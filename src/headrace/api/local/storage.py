@@ -168,7 +168,7 @@ class Storage:
         """Open the cold storage if it is not, also later than load() for a rule."""
         if engine.cold_storage is None:
             cold = engine.open_cold_storage(ColdStore(self.cold_files), self.hot_memory)
-            cold.cache.limit = self.cold_cache_memory
+            cold.cache.set_limit(self.cold_cache_memory)
             if self.is_attached:
                 self._start_cold_writer(cold)
 

@@ -71,7 +71,7 @@ def run_ack_delete(call: Call) -> None:
         delete.write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(argv)
-    cold_reads.require_entries(stream, ids)
+    cold_reads.require_deletion(stream, ids)
     before: cython.ulonglong = stream.length
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     words: list[bytes] = []  # of the acknowledged entries, if they are needed

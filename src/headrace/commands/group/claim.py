@@ -128,9 +128,13 @@ class ClaimOperation:
 
     @cython.cfunc
     def claim_entry(
-        self, reply: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator, word: bytes | None
+        self, reply: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator | None, word: bytes | None
     ) -> cython.void:
-        """Make the consumer the owner of the pending entry, and write it. word: its ID as text, or None."""
+        """Make the consumer the owner of the pending entry, and write it.
+
+        entry: None if it cannot be read, in a replay: then only its ID is written. word: its ID as text, or
+        None.
+        """
         pending: PendingEntries = self.group.pending
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         if self.retry_count >= 0:
@@ -141,8 +145,8 @@ class ClaimOperation:
         self.consumer.active_ms = self.call.now
         self.claimed_count += 1
         self.changes += 1
-        if self.just_id:
-            reply.stream_id(entry.ms, entry.seq)
+        if self.just_id or entry is None:
+            reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
         else:
             entries.write_entry(reply, entry)
         if self.call.effects.recording:
@@ -187,7 +191,8 @@ def run_claim(call: Call) -> None:
     moved: cython.bint = last is not None and stream_id.before(
         group.last_ms, group.last_seq, last.ms, last.seq
     )
-    cold_reads.require_entries(stream, ids)
+    if not call.replayed():  # then an entry that cannot be read is claimed, too: _claim_one()
+        cold_reads.require_entries(stream, ids)
     if moved and last is not None:
         delivery.set_position(stream, group, last.ms, last.seq)
     claim.begin()
@@ -259,11 +264,17 @@ def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.v
     slot: cython.Py_ssize_t = pending.find(wanted.ms, wanted.seq)
     if slot < 0 and not claim.force:
         return
-    entry: StreamIterator | None = claim.lookup.find(wanted.ms, wanted.seq)
-    if entry is None:
-        if slot >= 0:
-            claim.remove_deleted(slot, word)
-        return
+    entry: StreamIterator | None = None
+    try:
+        entry = claim.lookup.find(wanted.ms, wanted.seq)
+    except DamagedColdRun:
+        if not claim.call.replayed():
+            raise
+    else:
+        if entry is None:
+            if slot >= 0:
+                claim.remove_deleted(slot, word)
+            return
     if slot < 0:
         slot = pending.add(wanted.ms, wanted.seq, None, 0, 1)
     if claim.is_idle(slot):

@@ -22,7 +22,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
 from headrace.commands.stream.info import NoSuchGroupForKey
 from headrace.errors import CommandError, GroupExists, KeyRequired, UnknownSubcommand, to_text
-from headrace.streams import delivery
+from headrace.streams import cold_reads, delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -139,6 +139,8 @@ def run_create(call: Call) -> None:
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse(argv[4], 0)
     if found is None:
         place_stream(call, key, stream)
+    else:
+        cold_reads.wait_for_entries(stream, [after])
     if stream.group(argv[3]) is not None:
         raise GroupExists()
     options.cap(call, stream)
@@ -164,6 +166,7 @@ def run_set_id(call: Call) -> None:
     if len(argv) not in (5, 7) and not options.losses:
         raise UnknownSubcommand("XGROUP", argv[1])
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
+    cold_reads.wait_for_entries(stream, [after, StreamId(group.last_ms, group.last_seq)])
     delivery.set_position(stream, group, after.ms, after.seq)
     options.cap(call, stream)
     group.entries_read = options.entries_read

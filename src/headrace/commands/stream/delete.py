@@ -96,7 +96,7 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
-    cold_reads.require_entries(stream, ids)
+    cold_reads.require_deletion(stream, ids)
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
@@ -123,7 +123,7 @@ def run_by_policy(call: Call) -> None:
         write_missing(call, request.count)
         return
     ids: list[StreamId] = request.ids(call.argv)
-    cold_reads.require_entries(stream, ids)
+    cold_reads.require_deletion(stream, ids)
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0

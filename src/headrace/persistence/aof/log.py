@@ -559,7 +559,8 @@ class Log:
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
-        cold = log_files.cold_file_lines(files, rewrite.references or ())
+        known = {} if self.cold_files is None else self.cold_files.identities()
+        cold = log_files.cold_file_lines(files, rewrite.references or (), known)
         following = Manifest(rewrite.base, history, [rewrite.incr], cold)
         size = files.size(rewrite.temporary_path)
         fresh = self._create(rewrite.incr) if self._file is None else None

@@ -6,13 +6,13 @@ import contextlib
 import errno
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_file_monitor import LogFileMonitor
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.cold import cold_file
-from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
+from headrace.persistence.cold.cold_files import ColdFile, ColdFiles, KnownIdentity
 from headrace.persistence.data_directory import DataDirectory
 from headrace.plurals import plural
 
@@ -72,20 +72,29 @@ def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manife
             remove_if_possible(files, names.path(name))
 
 
-def cold_file_lines(files: DataDirectory, references: Iterable[ColdFile]) -> list[ManifestLine]:
+def cold_file_lines(
+    files: DataDirectory, references: Iterable[ColdFile], known: Mapping[str, KnownIdentity]
+) -> list[ManifestLine]:
     """Check the cold files to which a new base refers; return their lines for the manifest.
 
-    Raises OSError if one is missing or too short, and not in an object store either.
+    Raises OSError if one is missing, too short or another file, and not in an object store either.
+
+    Args:
+        known: the identities of the files that were written; one that is not in it is not compared.
     """
     for file in references:
+        written = known.get(file.name)
         try:
-            is_whole = files.size(file.path) >= file.size
+            found = files.identity(file.path)
+            is_whole = found.size >= file.size
         except FileNotFoundError:
             if not file.in_store:
                 raise
             continue
         if not is_whole and not file.in_store:
             raise OSError(errno.EIO, "the cold file was truncated", file.path)
+        if written is not None and not found.is_same_file(written.identity) and not file.in_store:
+            raise OSError(errno.EIO, "another file has the name of the cold file", file.path)
     lines = [ManifestLine(file.name, cold_file.file_number(file.name)) for file in references]
     return sorted(lines, key=lambda line: line.sequence)
 

@@ -94,7 +94,7 @@ class ColdFileMonitor:
                 self._locate_and_warn(name, damaged, found is None)
             elif found is not None and self._has_runs(name, damaged, found):
                 self._note_restored(name, damaged, found)
-            if found is None and damaged.runs and damaged.kept is not None:
+            if found is None and damaged.runs is not None and damaged.kept is not None:
                 self._write_again(name, damaged, damaged.kept)
 
     def _next_names(self, known: dict[str, KnownIdentity]) -> list[str]:
@@ -169,6 +169,8 @@ class ColdFileMonitor:
             shown.append(f"{len(ranges) - len(shown)} more")
         needed = f"entries in it cannot be read: {', '.join(shown)}" if shown else "no entry in it is needed"
         advice = "put the file back from a backup; nothing else is affected"
+        if not shown:
+            advice = "the log still names it, so put it back from a backup, or rewrite the log (BGREWRITEAOF)"
         if damaged.kept is not None:
             needed = needed.replace("cannot be read", "will be lost when this process ends")
             advice = f"it is still open here, so copy it back: {_copy_command(damaged.kept, whole)}"

@@ -76,7 +76,7 @@ class ColdTasks:
         cold = self.engine.cold_storage
         if cold is not None:
             cold.limit = limit
-            cold.cache.limit = self.config.number("cold-cache-memory")
+            cold.cache.set_limit(self.config.number("cold-cache-memory"))
         if self._is_loaded:
             self._start()
 
