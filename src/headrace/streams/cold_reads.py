@@ -69,22 +69,36 @@ def require_deletion(stream: Stream, ids: list[StreamId]) -> cython.void:
 
     If no entry in memory may be left, the last run is one: its nodes come back into memory.
     """
-    run: ColdRun
-    node: Node
-    found: list[ColdRun]
+    if stream.run_count() > 0:
+        found: list[ColdRun] = _missing_of_all(stream, ids)
+        last: ColdRun = _last_run(stream)
+        if last.cached_nodes is None and last not in found and _may_empty_memory(stream, last, ids):
+            found.append(last)
+        _require(found)
+
+
+@cython.cfunc
+def _last_run(stream: Stream) -> ColdRun:
+    """Return the last run of a stream that has runs."""
     cold: ColdPart | None = stream.cold
-    if cold is None or stream.run_count() == 0:
-        return
-    found = _missing_of_all(stream, ids)
-    if len(ids) >= mem.as_signed(stream.length) - cold.totals.entry_count:
-        cursor: RaxCursor = RaxCursor(stream.nodes)
-        if cursor.seek("<=", cold.last):
-            node = node_module.node_of_cursor(cursor)
-            if node.run is not None:
-                run = cold_run.run_of(node)
-                if run.cached_nodes is None and run not in found:
-                    found.append(run)
-    _require(found)
+    assert cold is not None
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    cursor.seek("<=", cold.last)
+    return cold_run.run_of(node_module.node_of_cursor(cursor))
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _may_empty_memory(stream: Stream, last: ColdRun, ids: list[StreamId]) -> cython.bint:
+    """Return whether all live entries after the last run may be among these IDs."""
+    cold: ColdPart | None = stream.cold
+    assert cold is not None
+    left: cython.longlong = mem.as_signed(stream.length) - cold.totals.entry_count
+    entry: StreamId
+    for entry in ids:
+        if stream_id.before(last.last_ms, last.last_seq, entry.ms, entry.seq):
+            left -= 1
+    return left <= 0
 
 
 @cython.ccall
@@ -216,23 +230,25 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
 
 
 @cython.cfunc
-@cython.exceptval(check=False)
+@cython.exceptval(-1, check=False)
 def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
     """Return how many live entries of a run are after ms-seq; 0 if that is within it and it is not loaded."""
     found: cython.longlong = 0
+    nodes: list[Node] | None = run.cached_nodes
     node: Node
-    last: Node | None = None  # the node that may have ms-seq
     walk: EntryWalk
+    at: cython.Py_ssize_t
+    i: cython.Py_ssize_t
     if stream_id.before(ms, seq, outer.ms, outer.seq):
         return outer.live
-    if run.cached_nodes is not None:
-        for node in run.cached_nodes:
-            if stream_id.before(ms, seq, node.ms, node.seq):
-                found += node.live
-            else:
-                last = node
-    if last is not None:
-        walk = EntryWalk(last)
+    if nodes is None:
+        return 0
+    at = cold_run.inner_index(nodes, ms, seq)
+    for i in range(at + 1, len(nodes)):
+        node = nodes[i]
+        found += node.live
+    if at >= 0:
+        walk = EntryWalk(nodes[at])
         while walk.next():
             if not walk.deleted and stream_id.before(ms, seq, walk.ms, walk.seq):
                 found += 1

@@ -62,10 +62,7 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
     ):
         return mem.as_signed(stream.length)
     if group.entries_read > added:  # given by a file or XGROUP SETID
-        try:
-            return mem.as_signed(stream.undelivered(group))
-        except DamagedColdRun:
-            return UNKNOWN
+        return stream.undelivered_or_unknown(group)
     if group.entries_read != UNKNOWN and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq):
         return added - group.entries_read
     passed = entries_read_at(stream, group.last_ms, group.last_seq)
@@ -103,7 +100,7 @@ def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython
     """Set the position of the group to any ID, unlike advance(); the caller sets entries_read.
 
     The number of lost entries stays the same: entries between the positions were delivered, or are skipped or
-    read again on purpose. If they cannot be counted, because a cold run cannot be read, it begins again.
+    read again on purpose. If a cold run that is needed to count them cannot be read, the count starts again.
     """
     if ms == group.last_ms and seq == group.last_seq:
         return

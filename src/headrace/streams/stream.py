@@ -12,8 +12,6 @@ when a trim drops it as a whole.
 
 from __future__ import annotations
 
-import contextlib
-
 import cython
 
 from headrace import mem
@@ -319,6 +317,29 @@ class Stream:
     @cython.ccall
     def node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """Return the last node whose master ID is not after ms-seq: the only one that can have that entry."""
+        found: Node | None = self._tree_node_for(ms, seq)
+        if found is not None and found.run is not None and self.cold is not None:
+            return self.cold.inner_for(found, ms, seq)
+        return found
+
+    @cython.ccall
+    def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the first node that may have entries from ms-seq on; None: that is the first node.
+
+        As node_for(), but a run whose last entry is before ms-seq is not read.
+        """
+        found: Node | None = self._tree_node_for(ms, seq)
+        if found is None or found.run is None or self.cold is None:
+            return found
+        run: ColdRun = cold_run.run_of(found)
+        cursor: RaxCursor = RaxCursor(self.nodes)
+        if stream_id.before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", found.key()):
+            return cold_run.first_inner(node_module.node_of_cursor(cursor))
+        return self.cold.inner_for(found, ms, seq)
+
+    @cython.cfunc
+    def _tree_node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the last node in the tree whose key is not after ms-seq; it may stand for a cold run."""
         tail: Node | None = self.tail
         if tail is None or not stream_id.before(ms, seq, tail.ms, tail.seq):
             return tail
@@ -329,9 +350,7 @@ class Stream:
         found: Node | None = (
             node_module.node_of_cursor(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
         )
-        if found is not None and found.run is not None and self.cold is not None:
-            return self.cold.inner_for(found, ms, seq)
-        if live_counts is not None:
+        if live_counts is not None and (found is None or found.run is None):
             live_counts.last_found = found
         return found
 
@@ -353,10 +372,12 @@ class Stream:
             return self.length
         if stream_id.before(ms, seq, self.first_ms, self.first_seq):
             return 0
-        whole: Node | None = self._cold_node_before(ms, seq)
-        if whole is not None:
-            return self.entries_before(whole) + mem.as_unsigned(whole.live)
-        node: Node | None = self.node_for(ms, seq)
+        node: Node | None = self._tree_node_for(ms, seq)
+        if node is not None and node.run is not None and self.cold is not None:
+            run: ColdRun = cold_run.run_of(node)
+            if not stream_id.before(ms, seq, run.last_ms, run.last_seq):
+                return self.entries_before(node) + mem.as_unsigned(node.live)
+            node = self.cold.inner_for(node, ms, seq)
         if node is None:
             return 0
         total: cython.ulonglong = self.entries_before(node)
@@ -368,37 +389,6 @@ class Stream:
                 break
             total += 1
         return total
-
-    @cython.ccall
-    def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
-        """Return the first node that may have entries from ms-seq on; None: that is the first node.
-
-        As node_for(), but it does not read a run whose last entry is before ms-seq.
-        """
-        before: Node | None = self._cold_node_before(ms, seq)
-        if before is not None:
-            run: ColdRun = cold_run.run_of(before)
-            cursor: RaxCursor = RaxCursor(self.nodes)
-            if stream_id.before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", before.key()):
-                return cold_run.first_inner(node_module.node_of_cursor(cursor))
-        return self.node_for(ms, seq)
-
-    @cython.cfunc
-    def _cold_node_before(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
-        """Return the cold node whose entries are the last ones up to ms-seq; None if there is none.
-
-        None also if ms-seq is within the run: then its file must be read.
-        """
-        if self.run_count() == 0:
-            return None
-        cursor: RaxCursor = RaxCursor(self.nodes)
-        if not cursor.seek("<=", stream_id.key_of(ms, seq)):
-            return None
-        node: Node = node_module.node_of_cursor(cursor)
-        run: ColdRun | None = node.run
-        if run is None or stream_id.before(ms, seq, run.last_ms, run.last_seq):
-            return None
-        return node
 
     @cython.ccall
     def first_node(self) -> Node | None:
@@ -617,46 +607,61 @@ class Stream:
         return mem.sub_u64(self.length, self.count_up_to(group.last_ms, group.last_seq))
 
     @cython.ccall
+    @cython.exceptval(-2, check=True)
+    def undelivered_or_unknown(self, group: Group) -> cython.longlong:
+        """Return undelivered(); -1 if the group's last ID is in a cold run that cannot be read."""
+        try:
+            return mem.as_signed(self.undelivered(group))
+        except DamagedColdRun:
+            return -1
+
+    @cython.ccall
     @cython.exceptval(-1, check=True)
     def lost_unread_count(self, group: Group) -> cython.longlong:
         """Return how many entries were removed before the group read them; see group.py.
 
-        While the group's position is in a run that cannot be read, these are only those in `lost_unread`.
+        While the group's last ID is in a run that cannot be read, these are only those in `lost_unread`.
         """
         if group.passed_count < 0:
             return group.lost_unread
-        try:
-            accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + self.undelivered(group)
-        except DamagedColdRun:
+        undelivered: cython.longlong = self.undelivered_or_unknown(group)
+        if undelivered < 0:
             return group.lost_unread
+        accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + mem.as_unsigned(undelivered)
         return group.lost_unread + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
 
     @cython.ccall
     def start_counting(self, group: Group) -> cython.void:
         """Count lost entries from now on; `lost_unread` of the group has those before.
 
-        If the group's position is in a run that cannot be read, it begins with the next delivery.
+        If the group's last ID is in a run that cannot be read, they are counted from the next delivery on.
         """
-        group.passed_count = -1
-        if not stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
-            with contextlib.suppress(DamagedColdRun):
-                group.passed_count = mem.as_signed(mem.sub_u64(self.entries_added, self.undelivered(group)))
+        group.passed_count = self._passed_without_losses(group)
 
-    @cython.ccall
-    @cython.exceptval(-1, check=True)
-    def derived_passed(self, group: Group) -> cython.longlong:
-        """Return `passed_count` of a group as a reader of a snapshot derives it from what Redis stores.
+    @cython.cfunc
+    @cython.exceptval(-2, check=True)
+    def _passed_without_losses(self, group: Group) -> cython.longlong:
+        """Return passed_count of a group that has lost no entry.
 
-        -1 if it cannot be derived: the last ID is higher than that of the stream, or in a run that cannot be
-        read.
+        -1 if its last ID is higher than that of the stream, or in a run that cannot be read.
         """
         if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
             return -1
-        try:
-            accounted: cython.ulonglong = self.undelivered(group)
-        except DamagedColdRun:
+        undelivered: cython.longlong = self.undelivered_or_unknown(group)
+        if undelivered < 0:
             return -1
-        added: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, accounted))
+        return mem.as_signed(mem.sub_u64(self.entries_added, mem.as_unsigned(undelivered)))
+
+    @cython.ccall
+    @cython.exceptval(-2, check=True)
+    def derived_passed(self, group: Group) -> cython.longlong:
+        """Return `passed_count` of a group as a reader of a snapshot derives it from what Redis stores.
+
+        -1 if it cannot be derived: see _passed_without_losses().
+        """
+        added: cython.longlong = self._passed_without_losses(group)
+        if added < 0:
+            return added
         removed: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, self.length))
         if group.entries_read >= 0 and 0 <= added - group.entries_read <= removed:
             return group.entries_read

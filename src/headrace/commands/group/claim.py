@@ -191,7 +191,7 @@ def run_claim(call: Call) -> None:
     moved: cython.bint = last is not None and stream_id.before(
         group.last_ms, group.last_seq, last.ms, last.seq
     )
-    if not call.replayed():  # then an entry that cannot be read is claimed, too: _claim_one()
+    if not call.replayed():  # a replay also claims what cannot be read: see _claim_one()
         cold_reads.require_entries(stream, ids)
     if moved and last is not None:
         delivery.set_position(stream, group, last.ms, last.seq)
@@ -265,16 +265,17 @@ def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.v
     if slot < 0 and not claim.force:
         return
     entry: StreamIterator | None = None
+    is_deleted: cython.bint = False
     try:
         entry = claim.lookup.find(wanted.ms, wanted.seq)
+        is_deleted = entry is None
     except DamagedColdRun:
         if not claim.call.replayed():
             raise
-    else:
-        if entry is None:
-            if slot >= 0:
-                claim.remove_deleted(slot, word)
-            return
+    if is_deleted:
+        if slot >= 0:
+            claim.remove_deleted(slot, word)
+        return
     if slot < 0:
         slot = pending.add(wanted.ms, wanted.seq, None, 0, 1)
     if claim.is_idle(slot):

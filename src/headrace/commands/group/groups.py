@@ -139,10 +139,9 @@ def run_create(call: Call) -> None:
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse(argv[4], 0)
     if found is None:
         place_stream(call, key, stream)
-    else:
-        cold_reads.wait_for_entries(stream, [after])
     if stream.group(argv[3]) is not None:
         raise GroupExists()
+    cold_reads.wait_for_entries(stream, [after])
     options.cap(call, stream)
     stream.start_counting(stream.make_group(argv[3], after.ms, after.seq, options.entries_read))
     record_group_change(call, b"xgroup-create")

@@ -6,15 +6,13 @@ XSETID key last-id [ENTRIESADDED count] [MAXDELETEDID id]
 
 from __future__ import annotations
 
-import contextlib
-
 import cython
 
 from headrace import mem
 from headrace.commands import arguments, redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, DamagedColdRun, InvalidSyntax, NoSuchKey
+from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
 from headrace.streams import cold_run, deletions, references
 from headrace.streams import trim as trimming
 from headrace.streams.deletions import Deletions
@@ -454,9 +452,9 @@ def limit_entries_read(stream: Stream, group: Group) -> cython.void:
     With a greater one its lag would be too low, and negative later.
     """
     added: cython.longlong = mem.as_signed(stream.entries_added)
-    if added >= 0:
-        with contextlib.suppress(DamagedColdRun):
-            group.entries_read = min(group.entries_read, added - mem.as_signed(stream.undelivered(group)))
+    undelivered: cython.longlong = stream.undelivered_or_unknown(group)
+    if added >= 0 and undelivered >= 0:
+        group.entries_read = min(group.entries_read, added - undelivered)
 
 
 def run_set_id(call: Call) -> None:

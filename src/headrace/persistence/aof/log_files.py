@@ -86,14 +86,15 @@ def cold_file_lines(
         written = known.get(file.name)
         try:
             found = files.identity(file.path)
-            is_whole = found.size >= file.size
         except FileNotFoundError:
             if not file.in_store:
                 raise
             continue
-        if not is_whole and not file.in_store:
+        if file.in_store:
+            continue
+        if found.size < file.size:
             raise OSError(errno.EIO, "the cold file was truncated", file.path)
-        if written is not None and not found.is_same_file(written.identity) and not file.in_store:
+        if written is not None and not found.is_same_file(written.identity):
             raise OSError(errno.EIO, "another file has the name of the cold file", file.path)
     lines = [ManifestLine(file.name, cold_file.file_number(file.name)) for file in references]
     return sorted(lines, key=lambda line: line.sequence)
