@@ -1,4 +1,4 @@
-"""A stream many times larger than the limit of its server, which is killed every minute or so.
+"""A stream many times larger than the limit of its server, which is killed every two minutes.
 
     python -m benchmarks.cold_life [--seconds 3600] [--limit 16mb] [--kill-every 120] [--note 100]
 

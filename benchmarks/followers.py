@@ -27,7 +27,7 @@ ROUNDS = 10
 
 
 class Counter:
-    """Counts deliveries in any thread, and wakes who waits for a number of them."""
+    """Counts deliveries of all threads; a thread can wait for a number of them."""
 
     def __init__(self) -> None:
         self.count = 0
