@@ -21,7 +21,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from headrace.cli.demo.data import SCHEDULED, flights
+from headrace.cli.demo.data import SCHEDULED_COLUMN, flights
 from headrace.engine.engine import Engine
 from headrace.persistence.cold.codec import ZstdCodec
 from headrace.persistence.cold.cold_files import ColdFiles
@@ -75,11 +75,11 @@ def compressions() -> list[Compression]:
 def flight_nodes(rows: int) -> tuple[int, Nodes]:
     """Return the number of entries of a stream with the flights, and its nodes: 4 KiB or 100 entries each."""
     table = flights(rows)
-    names = [name for name in table.column_names if name != SCHEDULED]
+    names = [name for name in table.column_names if name != SCHEDULED_COLUMN]
     columns = [(name.encode(), table[name].to_pylist()) for name in names]
     engine = Engine()
     session = engine.session()
-    for row, ms in enumerate(table[SCHEDULED].cast("int64").to_pylist()):
+    for row, ms in enumerate(table[SCHEDULED_COLUMN].cast("int64").to_pylist()):
         words = [b"XADD", b"flights", b"%d-*" % ms]
         for name, values in columns:
             if values[row] is not None:

@@ -102,11 +102,11 @@ CHAPTERS: list[tuple[str, list[tuple[str, list[str]]]]] = [
 HIDDEN = {
     *(
         "Consumer.backend",
-        "Consumer.finish_worker",
-        "Consumer.group_keys",
-        "Consumer.remove_if_generated",
-        "Consumer.start_worker",
-        "Delivery.redeliver",
+        "Consumer.detach_worker",
+        "Consumer.stream_and_group_names",
+        "Consumer.remove_if_name_generated",
+        "Consumer.create_worker",
+        "Delivery.reset_for_redelivery",
         "ManualClock.sleep",
         "Replica.on_continue",
         "Replica.on_snapshot_begins",
@@ -122,7 +122,7 @@ HIDDEN = {
     "Marker.query_key",
     "Marker.value",
     "Marker.parse_state",
-    "Retention.words",
+    "Retention.xcfgset_arguments",
     *("ConsumerInfo.from_reply", "GroupInfo.from_reply", "StreamInfo.from_reply"),
 }
 

@@ -19,11 +19,11 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 from rich.terminal_theme import SVG_EXPORT_THEME as THEME
 
-from headrace.cli.commands.inspect import draw, from_server
+from headrace.cli.commands.inspect import draw, fetch_stream_snapshot
 from headrace.cli.commands.top import request_sender
 from headrace.cli.connections.child_server import temporary_server
 from headrace.console.server_stats import collect_stats
-from headrace.console.top_picture import History, top_picture
+from headrace.console.top_picture import StatsHistory, top_picture
 
 DOCS = Path(__file__).parent.parent / "docs"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -59,7 +59,7 @@ def entry_id(n: int) -> str:
 
 def top_frame(client: Any, url: str) -> RenderableType:
     """Return a frame of `headrace top` while entries are added."""
-    history = History()
+    history = StatsHistory()
     client.xgroup_create("clicks", "trends", "$", mkstream=True)
     with request_sender(url) as ask:
         for second in range(9):
@@ -75,8 +75,8 @@ def main() -> None:
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS
     with temporary_server() as url, redis.Redis.from_url(url) as client:
         fill(client)
-        specimen = from_server("orders", url, False)
-        specimen.where = "redis://127.0.0.1:7777"
+        specimen = fetch_stream_snapshot("orders", url, False)
+        specimen.source_name = "redis://127.0.0.1:7777"
         for part, node in (("tree", "0"), ("node", "0"), ("groups", "0")):
             save_picture(draw(specimen, node, 3, 12, (part,)), directory / f"inside-{part}.png")
         save_picture(top_frame(client, url), directory / "top.png", 84)

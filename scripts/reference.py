@@ -83,7 +83,9 @@ def directives() -> str:
     lines = ["| directive | takes | default | CONFIG SET | |", "|---|---|---|---|---|"]
     for directive in DIRECTIVES:
         default = f"`{directive.default}`" if directive.default else ""
-        about = cell(directive.about + (f" ({directive.why})" if directive.why else ""))
+        about = cell(
+            directive.about + (f" ({directive.only_value_reason})" if directive.only_value_reason else "")
+        )
         mutable = "yes" if directive.mutable else "no"
         syntax = directive.kind.syntax
         names = ", ".join(f"`{name}`" for name in (directive.name, directive.alias) if name)
@@ -98,7 +100,7 @@ def rules() -> str:
         lines = ["| rule | takes | | requires |", "|---|---|---|---|"]
         for _, rule in kind.declarations().values():
             requires = " or ".join(f"`{other}`" for other in rule.requires)
-            lines.append(f"| `{rule.name}` | {rule.accepts} | {cell(rule.summary)} | {requires} |")
+            lines.append(f"| `{rule.name}` | {rule.accepted_values} | {cell(rule.summary)} | {requires} |")
         text = with_table(text, name, lines)
     return text
 

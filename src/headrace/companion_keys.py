@@ -11,7 +11,7 @@ without a tag becomes the tag. A name with only a `}` cannot: its keys work with
 from __future__ import annotations
 
 SCHEDULED_SUFFIX = b":scheduled"
-ARCHIVED_SUFFIX = b":headrace:archived"
+WATERMARK_SUFFIX = b":headrace:archived"
 
 
 def has_hash_tag(key: bytes) -> bool:
@@ -20,7 +20,7 @@ def has_hash_tag(key: bytes) -> bool:
     return 0 <= begin < key.find(b"}", begin + 1) - 1
 
 
-def hash_tagged(key: bytes) -> bytes:
+def companion_key_prefix(key: bytes) -> bytes:
     """Return the prefix of the stream's companion keys: in its slot, and different for each stream."""
     return key + b":" if has_hash_tag(key) else b"{%b}" % key
 
@@ -34,30 +34,30 @@ def dead_letter_name(key: bytes) -> bytes:
 
 def schedule_name(key: bytes) -> bytes:
     """Return the key that holds the scheduled entries of a stream."""
-    return hash_tagged(key) + SCHEDULED_SUFFIX
+    return companion_key_prefix(key) + SCHEDULED_SUFFIX
 
 
-def scheduled_stream(key: bytes) -> bytes | None:
+def stream_of_schedule_key(key: bytes) -> bytes | None:
     """Return the stream of which this key holds the scheduled entries; None if it is no such key."""
     return _stream_of(key, SCHEDULED_SUFFIX)
 
 
-def scheduled_streams(key: bytes) -> list[bytes]:
+def schedule_target_streams(key: bytes) -> list[bytes]:
     """Return the streams that a scheduled entry of this key is moved to, one after the other.
 
     Several if the key is the schedule of a schedule; empty if it is no schedule.
     """
     streams: list[bytes] = []
-    target = scheduled_stream(key)
+    target = stream_of_schedule_key(key)
     while target is not None:
         streams.append(target)
-        target = scheduled_stream(target)
+        target = stream_of_schedule_key(target)
     return streams
 
 
-def archived_stream(key: bytes) -> bytes | None:
+def stream_of_watermark_key(key: bytes) -> bytes | None:
     """Return the stream of which this key holds the watermarks; None if it is no such key."""
-    return _stream_of(key, ARCHIVED_SUFFIX)
+    return _stream_of(key, WATERMARK_SUFFIX)
 
 
 def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
@@ -65,9 +65,9 @@ def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
         return None
     prefix = key.removesuffix(suffix)
     stream = prefix[:-1] if prefix.endswith(b":") else prefix[1:-1]
-    return stream if stream and hash_tagged(stream) == prefix else None
+    return stream if stream and companion_key_prefix(stream) == prefix else None
 
 
 def watermark_name(key: bytes) -> bytes:
     """Return the key that records up to which ID each archive has the stream."""
-    return hash_tagged(key) + ARCHIVED_SUFFIX
+    return companion_key_prefix(key) + WATERMARK_SUFFIX

@@ -212,7 +212,7 @@ class ServerOutOfMemory(CommandError):
     text = "OOM command not allowed when used memory > 'maxmemory'."
 
 
-READING_FROM_STORE = "it is being read from the object store; try again"
+READING_FROM_STORE_MESSAGE = "it is being read from the object store; try again"
 COLD_ERROR_PATTERN = re.compile(
     r"COLDERR (?:the entries (?P<ids>.+?) cannot be read: )?"
     r"cold file (?P<file>.+?), at byte (?P<offset>\d+): (?P<what>.*)",

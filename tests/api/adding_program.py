@@ -32,7 +32,7 @@ def read(db: headrace.Database) -> None:
     words = [b"XREADGROUP", b"GROUP", b"g", b"c", b"COUNT", b"5", b"STREAMS", b"s", b">"]
     try:
         while True:
-            found = db.backend.wait(words, 0.1)
+            found = db.backend.execute_blocking_read(words, 0.1)
             for entry, _ in found[0][1] if found else []:
                 if db.execute("XACK", "s", "g", entry) == 1:
                     say(b"acked", entry)

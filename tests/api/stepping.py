@@ -56,14 +56,16 @@ class MortalBackend:
         replies: list[Any] = self._carry_out(lambda: self.backend.request_all(requests, atomic))
         return replies
 
-    def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
-        return self._carry_out(lambda: self.backend.wait(words, seconds, stop))
+    def execute_blocking_read(
+        self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None
+    ) -> Any:
+        return self._carry_out(lambda: self.backend.execute_blocking_read(words, seconds, stop))
 
     def now_ms(self) -> int:
         return self.backend.now_ms()
 
-    def pause(self, seconds: float, stop: Stop | None = None) -> bool:
-        return self.backend.pause(seconds, stop) or self.dead
+    def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
+        return self.backend.sleep(seconds, stop) or self.dead
 
 
 def on(group: Group[Any], backend: Any) -> Group[Any]:
@@ -81,7 +83,7 @@ class Stepper:
     """One consumer, of which the test does each step."""
 
     def __init__(self, consumer: Consumer[Any]) -> None:
-        self.worker: Worker = consumer.start_worker()
+        self.worker: Worker = consumer.create_worker()
         self.backend = consumer.group.backend
         self.asked: list[Sequence[bytes]] = []
         self.waits: list[float | None] = []
@@ -89,7 +91,7 @@ class Stepper:
     def next(self) -> Delivery[Any] | None:
         """The next delivery; None when it would wait, or is finished."""
         while True:
-            step = self.worker.next()
+            step = self.worker.next_action()
             if isinstance(step, Delivery):
                 return step
             if step is FINISHED:
@@ -124,7 +126,7 @@ class Stepper:
                 self.worker.ack(delivery)
 
     def keep(self) -> None:
-        while (ask := self.worker.renew_leases()) is not None:
+        while (ask := self.worker.next_lease_renewal()) is not None:
             self.perform(ask)
 
     def stop(self) -> None:

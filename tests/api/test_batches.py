@@ -176,7 +176,7 @@ def test_leases_are_renewed_while_a_batch_is_worked_on(db: Any, clock: headrace.
     worker = batch._settler
     for _ in range(10):
         clock.advance(seconds=9)
-        while (ask := worker.renew_leases()) is not None:  # type: ignore[attr-defined]
+        while (ask := worker.next_lease_renewal()) is not None:  # type: ignore[attr-defined]
             worker.handle_replies(ask, db.backend.request_all(ask.requests))  # type: ignore[attr-defined]
     assert list(group.consumer("other", block=0)) == []
     assert list(batches) == [] and group.info().pending == 0
@@ -186,16 +186,16 @@ def test_an_incomplete_batch_is_released_when_the_consumer_stops(
     db: Any, clock: headrace.testing.ManualClock
 ) -> None:
     group = filled(db, 3)
-    worker = group.consumer("w").start_worker(BatchSettings(10, 5.0))
+    worker = group.consumer("w").create_worker(BatchSettings(10, 5.0))
     for _ in range(10):
-        step = worker.next()
+        step = worker.next_action()
         if not hasattr(step, "requests"):
             break
         worker.handle_replies(step, db.backend.request_all(step.requests))  # type: ignore[arg-type]
     assert step.seconds == 5.0, "it waits for more entries"  # type: ignore[union-attr]
     clock.advance(seconds=5)
     step.undo()  # type: ignore[union-attr]
-    assert len(worker.next()) == 3, "they are due"  # type: ignore[arg-type]
+    assert len(worker.next_action()) == 3, "they are due"  # type: ignore[arg-type]
 
 
 def test_stop_gives_back_the_entries_of_an_incomplete_batch(database: Any) -> None:

@@ -90,7 +90,7 @@ def test_a_stop_that_comes_with_an_entry_loses_none(url: str, admin: redis.Redis
             stopping = threading.Timer(0.0002 * (n % 10), stop.set)
             for thread in (adding, stopping) if n % 2 else (stopping, adding):
                 thread.start()
-            reply = db.backend.wait(READ, 5.0, stop)
+            reply = db.backend.execute_blocking_read(READ, 5.0, stop)
             adding.join()
             stopping.join()
             pending = db.execute("XPENDING", "s", "g")[0]

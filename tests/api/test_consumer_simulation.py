@@ -123,7 +123,7 @@ class Story:
         except Killed:
             del self.processes[process.name]
             return
-        if process.stepper.worker.is_stopping and not process.stepper.worker.busy:
+        if process.stepper.worker.is_stopping and not process.stepper.worker.has_unsettled_entries:
             self.processes.pop(process.name, None)
 
     def end(self) -> None:

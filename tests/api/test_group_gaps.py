@@ -298,9 +298,9 @@ def test_consumers_of_many_groups_ask_rarely(database: headrace.Database, monkey
     watch = GroupGapWatch()
     about, groups = (database.execute("XINFO", what, "orders") for what in ("STREAM", "GROUPS"))
     for now, due in ((0, 1000), (1000, 4000)):
-        watch.postpone(now)
+        watch.schedule_next_check(now)
         assert not watch.is_due(due - 1) and watch.is_due(due)
-        watch.check(about, groups, b"g7")
+        watch.find_gap(about, groups, b"g7")
 
 
 def test_what_is_done_about_a_gap_is_warn_or_raise(database: headrace.Database) -> None:
@@ -342,7 +342,7 @@ def check(
 ) -> int:
     """Return how many entries a check finds to be missing."""
     about = replies(added, first, last, position=position, **{"entries-read": read}, **more)
-    gap = watch.check(*about, b"g")
+    gap = watch.find_gap(*about, b"g")
     return 0 if gap is None else gap.missing or 0
 
 
@@ -350,7 +350,7 @@ def test_entries_that_others_have_got_are_not_missing() -> None:
     for consumers in (1, 2):
         watch = GroupGapWatch()
         assert check(watch, 100, 1, 100, 10, 10, consumers=consumers) == 0
-        watch.advance(10, b"60-0")  # others have got 40 entries, or those were removed
+        watch.record_deliveries(10, b"60-0")  # others have got 40 entries, or those were removed
         missing = check(watch, 100, 55, 100, 60, 60, consumers=consumers)
         assert missing == (40 if consumers == 1 else 0)
 
@@ -358,12 +358,12 @@ def test_entries_that_others_have_got_are_not_missing() -> None:
 def test_nothing_is_missing_if_a_reply_was_lost_or_the_trim_was_before_the_position() -> None:
     watch = GroupGapWatch()
     assert check(watch, 100, 1, 100, 10, 10) == 0
-    watch.advance(10, b"60-0")
+    watch.record_deliveries(10, b"60-0")
     watch.forget_deliveries()
     assert check(watch, 100, 55, 100, 60, 60) == 0
-    watch.advance(10, b"90-0")
+    watch.record_deliveries(10, b"90-0")
     assert check(watch, 100, 60, 100, 90, 90) == 0
-    watch.advance(1, b"91-0")
+    watch.record_deliveries(1, b"91-0")
     assert check(watch, 100, 91, 100, 100, 100) == 0, "the last read was not its own"
 
 
@@ -378,8 +378,8 @@ def test_a_server_that_does_not_count_tells_nothing() -> None:
     watch = GroupGapWatch()
     about, groups = replies(100, 51, 100, position=10)
     del about[:2]
-    assert watch.check(about, groups, b"g") is None
+    assert watch.find_gap(about, groups, b"g") is None
     about, groups = replies(100, 51, 100, position=10)
-    assert watch.check(about, groups, b"g") is None, "entries-read is unknown"
-    assert watch.check(about, groups, b"other") is None
-    assert watch.found == []
+    assert watch.find_gap(about, groups, b"g") is None, "entries-read is unknown"
+    assert watch.find_gap(about, groups, b"other") is None
+    assert watch.found_gaps == []

@@ -211,21 +211,21 @@ def stream_info(added: int, first: int, last: int) -> dict[str, Any]:
 def test_a_check_counts_the_entries_that_were_read_before_it() -> None:
     watch = GapWatch("s", StreamID(0, 0), "raise")
     unread = [[b"%d-0" % n, [b"n", b"1"]] for n in range(1, 6)]
-    assert watch.check(stream_info(8, 4, 8), unread) is None  # 1 to 3 were removed after they were read
+    assert watch.find_gap(stream_info(8, 4, 8), unread) is None  # 1 to 3 were removed after they were read
     for n in range(1, 6):
-        watch.advance(StreamID(n, 0))
-    assert watch.check(stream_info(8, 4, 8)) is None
-    gap = watch.check(stream_info(10, 9, 10), [[b"9-0", [b"n", b"1"]]])
+        watch.record_read(StreamID(n, 0))
+    assert watch.find_gap(stream_info(8, 4, 8)) is None
+    gap = watch.find_gap(stream_info(10, 9, 10), [[b"9-0", [b"n", b"1"]]])
     assert gap is not None and (gap.first, gap.missing) == (StreamID(9, 0), 3)
 
 
 def test_after_a_check_nothing_is_due_until_the_next_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = GapWatch("s", StreamID(0, 0))
     assert watch.seconds_until_due() == 0.0
-    watch.check(stream_info(1, 1, 1))
+    watch.find_gap(stream_info(1, 1, 1))
     assert watch.seconds_until_due() is None
-    watch.advance(StreamID(1, 0))
+    watch.record_read(StreamID(1, 0))
     left = watch.seconds_until_due()
     assert left is not None and 0 < left <= stream_gaps.CHECK_INTERVAL_S
-    watch.postpone()  # the user may not ask
+    watch.schedule_next_check()  # the user may not ask
     assert watch.seconds_until_due() is None

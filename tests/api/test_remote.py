@@ -17,7 +17,7 @@ import redis
 import headrace
 from headrace.api import arrow_batches
 from headrace.api.backend import Stop
-from headrace.api.remote_backend import RemoteBackend, key_of
+from headrace.api.remote_backend import RemoteBackend, first_key_of_request
 from headrace.client.retrying import is_repeatable
 from headrace.errors import (
     AccessDenied,
@@ -264,7 +264,7 @@ def test_a_group_read_whose_answer_is_lost_says_so(
     client.xadd("s", {"n": "1"})
     wire.lose = "answer"
     with pytest.raises(ConnectionLost) as lost:
-        backend.wait([b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"], 1.0)
+        backend.execute_blocking_read([b"XREADGROUP", b"GROUP", b"g", b"c", b"STREAMS", b"s", b">"], 1.0)
     assert lost.value.maybe_executed
     assert client.xpending("s", "g")["pending"] == 1
 
@@ -305,9 +305,9 @@ def test_a_write_to_a_replica_names_its_primary(server_url: str, client: redis.R
 
 
 def test_pausing(backend: RemoteBackend, stop: Stop) -> None:
-    assert not backend.pause(0.01) and not backend.pause(0.01, stop)
+    assert not backend.sleep(0.01) and not backend.sleep(0.01, stop)
     threading.Timer(0.05, stop.set).start()
-    assert backend.pause(20, stop)
+    assert backend.sleep(20, stop)
     assert abs(backend.now_ms() / 1000 - time.time()) < 5
 
 
@@ -330,7 +330,7 @@ def test_pausing(backend: RemoteBackend, stop: Stop) -> None:
 )
 def test_what_is_known_of_a_request(request_line: str, key: bytes | None, repeatable: bool) -> None:
     words = request_line.encode().split()
-    assert key_of(words) == key and is_repeatable(words) is repeatable
+    assert first_key_of_request(words) == key and is_repeatable(words) is repeatable
 
 
 def test_what_is_no_server_is_refused() -> None:

@@ -129,7 +129,7 @@ def test_invalid_options_are_errors(db: headrace.Database, options: dict[str, An
     with pytest.raises(UsageError, match=error):
         db.stream("s").add({"f": "v"}, **options)
     with pytest.raises(UsageError, match="discard"):
-        Retention(discard="some").words()  # type: ignore[arg-type]
+        Retention(discard="some").xcfgset_arguments()  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^exact=True: needs max_len"):
         db.stream("s").set_retention(Retention(exact=True))
     for wrong in ("5", 5.0, -1):
@@ -202,7 +202,7 @@ def test_consumers_handle_the_entries_of_a_key_in_order(db: headrace.Database) -
     group = orders.group(
         "billing", lease=5, backoff=headrace.Backoff(0.01), ordered_by="customer", create=True
     )
-    assert group.rules()["ORDERED-BY"] == "customer" and group.policy.server_rules
+    assert group.rules()["ORDERED-BY"] == "customer" and group.policy.server_rule_arguments
     chance, lock = random.Random(1), threading.Lock()
     running: dict[str, str] = {}
     handled: dict[str, list[int]] = {}
@@ -263,4 +263,4 @@ def test_redis_has_no_ordered_groups() -> None:
     with redis_server() as port, headrace.connect(f"redis://127.0.0.1:{port}") as db:
         with pytest.raises(NotSupported):
             db.stream("s").group("g", ordered_by="k", create=True)
-        assert db.stream("s").group("g", create=True).policy.server_rules == ()
+        assert db.stream("s").group("g", create=True).policy.server_rule_arguments == ()

@@ -97,7 +97,7 @@ def test_members_of_a_group_share_without_losing_or_doubling() -> None:
                 return
             words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % i, b"COUNT", b"10", b"STREAMS", b"s", b">"]
             while len(got) < total:
-                reply = db.backend.wait(words, 0.2)
+                reply = db.backend.execute_blocking_read(words, 0.2)
                 got.extend(entry[0] for entry in (reply[0][1] if reply else ()))
 
         together(6, work)
@@ -115,7 +115,7 @@ def test_a_member_that_is_woken_has_its_entries_in_the_log(tmp_path) -> None:
                 db.backend.add_many(b"s", [{"n": n} for n in range(3)])
                 return
             words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % i, b"COUNT", b"1", b"STREAMS", b"s", b">"]
-            reply = db.backend.wait(words, 20)
+            reply = db.backend.execute_blocking_read(words, 20)
             assert len(reply[0][1]) == 1
             assert log.synced > 0
 
@@ -140,7 +140,7 @@ def test_closing_while_all_are_busy(tmp_path) -> None:
                 if i % 2:
                     added.append(db.backend.add(b"s", b"*", {"i": i}))
                 else:
-                    db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None)
+                    db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None)
         except headrace.errors.DatabaseClosed:
             pass
 
@@ -167,7 +167,7 @@ def test_an_exception_in_a_waiting_thread_leaves_nothing_behind() -> None:
             )
             poke.start()
             with pytest.raises(KeyboardInterrupt):
-                db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None)
+                db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None)
             poke.join()
         finally:
             signal.signal(signal.SIGUSR1, old)

@@ -76,7 +76,7 @@ class Worker:
 
     def read(self) -> None:
         words = [b"XREADGROUP", b"GROUP", b"g", b"c%d" % self.number, b"STREAMS", b"s", b">"]
-        self.db.backend.wait(words, 0.01)
+        self.db.backend.execute_blocking_read(words, 0.01)
 
     def talk(self) -> None:
         talk = self.db.engine_session()

@@ -10,7 +10,7 @@ import redis
 
 import headrace
 from headrace.api.remote_backend import RemoteBackend
-from headrace.client.redis_clients import client
+from headrace.client.redis_clients import redis_client_of
 from headrace.errors import ConnectionLost, CrossSlot, UsageError
 from support.redis_cluster import Cluster, SentinelSetup
 
@@ -142,9 +142,9 @@ def test_a_master_that_a_sentinel_replaces(tmp_path: pathlib.Path) -> None:
 
 
 def test_clients_of_the_same_servers(cluster: Cluster, server_url: str) -> None:
-    with client(cluster.url, decode_responses=True) as far:
+    with redis_client_of(cluster.url, decode_responses=True) as far:
         assert far.set("k", "v") and far.get("k") == "v"
-    with client(server_url, decode_responses=True) as far:
+    with redis_client_of(server_url, decode_responses=True) as far:
         assert far.set("k", "v") and far.get("k") == "v"
 
 

@@ -47,7 +47,11 @@ VALUES += [
 ]
 VALUES += [b"x" * 63, b"x" * 64, b"y" * 4095, b"z" * 4096, b"w\xc3" * 3000, b'"\\\n']
 TEXTS = ("ID", "CORRUPT", "UTF8", "BINARY")
-FIELD_TYPES = [word for word, (kind, _) in column_types.TYPES.items() if kind not in column_types.ENTRY_KINDS]
+FIELD_TYPES = [
+    word
+    for word, (kind, _) in column_types.KIND_SETTINGS_BY_TYPE.items()
+    if kind not in column_types.ENTRY_KINDS
+]
 ENTRY_TYPES = [["ID"], ["TIMESTAMP"], ["SEQUENCE"], ["CORRUPT"], ["FIELDS", "BINARYVALUES", "BINARYFIELDS"]]
 
 
@@ -126,7 +130,7 @@ def encoded(reply: bytes, words: list[bytes]) -> Any:
     ]
     many, found = columns(b"\xff\xff\xff\xff" + message[:-2], forms)
     assert many == head.rows
-    return (head.rows, found, head.dropped, head.misfits), ""
+    return (head.rows, found, head.dropped_entries, head.misfits), ""
 
 
 def plain(result: Any) -> Any:
@@ -151,7 +155,7 @@ def test_encoder_and_decoder_make_the_same_buffers(block: int) -> None:
                 theirs, error = decoded(reply, words, mode)
                 if theirs is not None:
                     for i, word in enumerate(words[1::2]):
-                        kind = column_types.TYPES[word.rstrip(b"!").decode()][0]
+                        kind = column_types.KIND_SETTINGS_BY_TYPE[word.rstrip(b"!").decode()][0]
                         if kind not in ("id", "text", "binary", "corrupt", "fields"):
                             nulls, validity, _, values = theirs[1][i]
                             theirs[1][i] = (nulls, validity, None, values)
@@ -231,7 +235,13 @@ def test_runs_make_the_same_buffers_as_single_entries(seed: int, asked: str) -> 
             )
             theirs, _ = decoded(reply, words, mode)
             for i, word in enumerate(words[1::2]):
-                if column_types.TYPES[word.decode()][0] not in ("id", "text", "binary", "corrupt", "fields"):
+                if column_types.KIND_SETTINGS_BY_TYPE[word.decode()][0] not in (
+                    "id",
+                    "text",
+                    "binary",
+                    "corrupt",
+                    "fields",
+                ):
                     nulls, validity, _, values = theirs[1][i]
                     theirs[1][i] = (nulls, validity, None, values)
             assert plain(encoded(ours, words)[0]) == plain(theirs), (start, end, most, mode)

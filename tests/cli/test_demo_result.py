@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from headrace.cli.demo.data import ROWS, SCHEDULED, carrier_names, flights
+from headrace.cli.demo.data import FLIGHT_COUNT, SCHEDULED_COLUMN, carrier_name_by_code, flights
 from headrace.cli.demo.drawing import carrier_table, draw_chart, hour_table
-from headrace.cli.demo.query import Delays, Window, by_carrier, by_carrier_and_hour, worst_hours
+from headrace.cli.demo.query import Delays, Window, sum_by_carrier, sum_by_carrier_hour, worst_hours
 from headrace.console.styles import bar
 
 WINDOWS = {
@@ -28,17 +28,17 @@ def text_of(table: object) -> str:
 
 
 def test_delays_add_up() -> None:
-    carriers = by_carrier(WINDOWS)
+    carriers = sum_by_carrier(WINDOWS)
     assert list(carriers) == ["UA", "AA"]  # the latest first
     assert carriers["AA"] == Delays(flights=50, departed=40, late=15, minutes=560)
-    assert (carriers["AA"].mean, carriers["AA"].late_fraction) == (14.0, 0.375)
-    assert (carriers["AA"].cancelled, carriers["AA"].cancelled_fraction) == (10, 0.2)
-    assert by_carrier_and_hour(WINDOWS)["AA", 6] == carriers["AA"]
+    assert (carriers["AA"].mean_minutes, carriers["AA"].late_fraction) == (14.0, 0.375)
+    assert (carriers["AA"].cancelled_count, carriers["AA"].cancelled_fraction) == (10, 0.2)
+    assert sum_by_carrier_hour(WINDOWS)["AA", 6] == carriers["AA"]
 
 
 def test_no_departures_have_a_mean_of_zero() -> None:
     nothing = Delays()
-    assert (nothing.mean, nothing.late_fraction, nothing.cancelled_fraction) == (0.0, 0.0, 0.0)
+    assert (nothing.mean_minutes, nothing.late_fraction, nothing.cancelled_fraction) == (0.0, 0.0, 0.0)
 
 
 def test_the_worst_hours_are_those_of_all_carriers_with_enough_departures() -> None:
@@ -46,7 +46,7 @@ def test_the_worst_hours_are_those_of_all_carriers_with_enough_departures() -> N
 
 
 def test_tables_fit_a_terminal_and_name_the_carriers() -> None:
-    lines = text_of(carrier_table(by_carrier(WINDOWS), carrier_names())).splitlines()
+    lines = text_of(carrier_table(sum_by_carrier(WINDOWS), carrier_name_by_code())).splitlines()
     assert all(len(line) <= 80 for line in lines)
     assert ["1", "United", "Air", "Lines", "UA", "15", "33.3%", "100.0", "████████", "100.0%"] in [
         line.split() for line in lines
@@ -56,7 +56,9 @@ def test_tables_fit_a_terminal_and_name_the_carriers() -> None:
 
 @pytest.mark.parametrize("windows", [WINDOWS, {Window("2013-01-01 06:00", 6, "??"): Delays(1, 0)}])
 def test_the_chart_is_drawn_for_any_data(windows: dict[Window, Delays], tmp_path: Path) -> None:
-    draw_chart(tmp_path / "chart.png", by_carrier(windows), by_carrier_and_hour(windows), carrier_names())
+    draw_chart(
+        tmp_path / "chart.png", sum_by_carrier(windows), sum_by_carrier_hour(windows), carrier_name_by_code()
+    )
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -68,9 +70,12 @@ def test_a_bar_is_as_long_as_its_value_in_eighths() -> None:
 
 def test_all_flights_are_there_in_order_and_cancelled_ones_have_no_delay() -> None:
     table = flights()
-    assert table.num_rows == ROWS
+    assert table.num_rows == FLIGHT_COUNT
     assert table["dep_delay"].null_count == 8_255
-    scheduled = table[SCHEDULED].cast("int64").combine_chunks()
+    scheduled = table[SCHEDULED_COLUMN].cast("int64").combine_chunks()
     assert pc.all(pc.less_equal(scheduled[:-1], scheduled[1:])).as_py()
-    assert (table["time_hour"][0].as_py(), table[SCHEDULED][0].as_py().minute) == ("2013-01-01T10:00:00Z", 15)
+    assert (table["time_hour"][0].as_py(), table[SCHEDULED_COLUMN][0].as_py().minute) == (
+        "2013-01-01T10:00:00Z",
+        15,
+    )
     assert flights(7).num_rows == 7

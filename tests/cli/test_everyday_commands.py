@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from cli.terminal import in_terminal
 from headrace.cli.commands.add import EntryAppender, fields_from_json, parse_line
-from headrace.cli.connections.stream_client import NotExecuted
+from headrace.cli.connections.stream_client import PipelineNotExecuted
 from headrace.cli.main import main
 from headrace.cli.options.entry_times import parse_first_id
-from headrace.cli.output.printing import bytes_from_json, fields_text, id_time, json_bytes, json_fields
+from headrace.cli.output.printing import bytes_from_json, bytes_to_json, fields_text, fields_to_json, id_time
 from headrace.errors import HeadraceError, UsageError
 from headrace.resp.reply_parser import ReplyParser
 from support.headrace_server import headrace_server
@@ -286,10 +286,10 @@ def test_add_prints_the_ids_of_the_entries_before_one_that_was_not_executed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def pipeline(requests: object) -> list[object]:
-        raise NotExecuted("READONLY", [b"1-0"])
+        raise PipelineNotExecuted("READONLY", [b"1-0"])
 
     client = SimpleNamespace(key=b"s", connect=lambda: None, pipeline=pipeline)
-    with pytest.raises(NotExecuted, match=r"^READONLY; 1 entry added$"):
+    with pytest.raises(PipelineNotExecuted, match=r"^READONLY; 1 entry added$"):
         EntryAppender(client, "*", None).add([[b"n", b"1"], [b"n", b"2"]])  # type: ignore[arg-type]
     assert capsys.readouterr().out == "1-0\n"
 
@@ -363,15 +363,15 @@ def test_what_tail_prints_as_json_is_added_again_exactly(run: Command, url: str)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_fields_survive_json(pairs: list[tuple[bytes, bytes]]) -> None:
     fields = [part for pair in pairs for part in pair]
-    line = json.dumps({"stream": "s", "id": "1-0", "fields": json_fields(fields)})
+    line = json.dumps({"stream": "s", "id": "1-0", "fields": fields_to_json(fields)})
     assert fields_from_json(parse_line(line.encode())) == fields
     for value in fields:
-        assert bytes_from_json(json_bytes(value)) == value
+        assert bytes_from_json(bytes_to_json(value)) == value
 
 
 def test_bytes_that_are_not_utf8_are_marked_in_json() -> None:
-    assert json_bytes(b"\xff") == {"$base64": base64.b64encode(b"\xff").decode()}
-    assert json_fields([b"a", b"1", b"a", b"2"]) == [["a", "1"], ["a", "2"]]
+    assert bytes_to_json(b"\xff") == {"$base64": base64.b64encode(b"\xff").decode()}
+    assert fields_to_json([b"a", b"1", b"a", b"2"]) == [["a", "1"], ["a", "2"]]
 
 
 def test_values_with_spaces_quotes_or_equals_signs_are_quoted() -> None:

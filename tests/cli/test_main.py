@@ -9,11 +9,11 @@ import pytest
 import redis
 
 from headrace import __version__
-from headrace.cli.main import COMMANDS, main
+from headrace.cli.main import SUMMARY_BY_COMMAND, main
 from headrace.server.config.directives import DIRECTIVES
 from headrace.spark.options import DEFAULT_URL
 
-OURS = sorted(set(COMMANDS) - {"serve"})  # serve's words are the server's
+OURS = sorted(set(SUMMARY_BY_COMMAND) - {"serve"})  # serve's words are the server's
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def test_version_is_that_of_the_package() -> None:
 def test_help_lists_every_command_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    for name, does in COMMANDS.items():
+    for name, does in SUMMARY_BY_COMMAND.items():
         assert name in text and does.split(".")[0][:30] in text
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from headrace.cli.main import COMMANDS, main
+from headrace.cli.main import SUMMARY_BY_COMMAND, main
 from headrace.cli.options.profiles import resolve_url
 from headrace.client.url import has_password, without_password
 from headrace.errors import UsageError
 from headrace.spark.options import DEFAULT_URL
 
-WITH_URL = sorted(set(COMMANDS) - {"serve", "check", "demo", "export"})  # export names its source
+WITH_URL = sorted(set(SUMMARY_BY_COMMAND) - {"serve", "check", "demo", "export"})  # export names its source
 PROFILES = """
 [profile.default]
 url = "redis://default"

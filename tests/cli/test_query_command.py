@@ -16,7 +16,7 @@ from rich.console import Console
 from headrace.cli.commands.query import command
 from headrace.cli.query import spark_query
 from headrace.cli.query.output import grid, print_rows, write_rows
-from headrace.cli.query.result_values import as_json, as_text, rows_of
+from headrace.cli.query.result_values import as_text, rows_of, to_json_value
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.querying.spark_errors import query_errors_explained
 
@@ -150,4 +150,4 @@ def test_nested_values_are_valid_json_with_the_names_of_structs() -> None:
     assert as_text(row[0]) == '[{"q": 1, "w": "it\'s"}, null]'
     assert as_text(row[1]) == '{"5": "NaN"}'
     numbers = [float("inf"), -float("inf"), 1.5, True, decimal.Decimal("1.50"), b"\xff"]
-    assert as_json(numbers) == ["Infinity", "-Infinity", 1.5, True, "1.50", "\\xff"]
+    assert to_json_value(numbers) == ["Infinity", "-Infinity", 1.5, True, "1.50", "\\xff"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.main import COMMANDS, main
-from headrace.client.reply_shapes import SHAPES, check_reply
+from headrace.cli.main import SUMMARY_BY_COMMAND, main
+from headrace.client.reply_shapes import SHAPE_BY_COMMAND, check_reply
 from headrace.errors import UnexpectedReply
 from support.wrong_server import CUT, POLITENESS, REPLIES, WrongServer
 
@@ -52,7 +52,7 @@ MAY_SUCCEED = {"ls", "ls archives", "top", "query", "trim", "archive"}
 
 
 def test_every_command_that_talks_to_a_server_is_tried():
-    assert set(ARGUMENTS) | WITHOUT_SERVER == set(COMMANDS)
+    assert set(ARGUMENTS) | WITHOUT_SERVER == set(SUMMARY_BY_COMMAND)
 
 
 @pytest.mark.parametrize("command", [*ARGUMENTS, *MORE])
@@ -73,7 +73,7 @@ def test_a_wrong_reply_gives_one_line(command, polite, directory, capsys):
             assert err.startswith("headrace: ") and err.count("\n") == 1, (reply, err)
 
 
-@pytest.mark.parametrize("name", sorted(set(SHAPES) - {"COMMAND INFO"}))
+@pytest.mark.parametrize("name", sorted(set(SHAPE_BY_COMMAND) - {"COMMAND INFO"}))
 def test_no_shape_accepts_or_breaks_at_what_is_not_a_reply_to_the_command(name):
     for reply in (1.5, {}, set(), True, [[[1]]], [b"a", 1], [b"\xff", [b"1-0", 5]], object()):
         with pytest.raises(UnexpectedReply, match="is not one of Redis"):

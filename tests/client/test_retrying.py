@@ -29,7 +29,7 @@ def test_pauses_double_and_start_again_after_a_success(monkeypatch: pytest.Monke
     assert sum(naps) == pytest.approx(10) and naps == sorted(naps[:-1]) + naps[-1:]
     waiting = ReconnectDelay(10)
     for _ in range(3):
-        waiting.wait(lost)
+        waiting.wait_or_raise(lost)
     waiting.reset()
-    waiting.wait(lost)
+    waiting.wait_or_raise(lost)
     assert naps[-1] == naps[0] < naps[-2]

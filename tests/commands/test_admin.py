@@ -2,7 +2,7 @@ import pytest
 
 from headrace import __version__
 from headrace.commands.server_interface import ServerInterface
-from headrace.commands.table import COMMANDS, find
+from headrace.commands.table import COMMANDS, find_command
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError
 
@@ -161,7 +161,7 @@ def test_wait_waits_in_vain_for_replicas(talk):
     assert talk("WAIT 0 0") == 0
     assert talk("WAIT 1 100") == "(waits)"
     talk.tick(1099)
-    assert talk.engine.woken == []
+    assert talk.engine.woken_sessions == []
     talk.tick(1100)
     assert talk.heard("a") == 0
     assert talk("WAIT 1 0") == "(waits)"
@@ -170,8 +170,8 @@ def test_wait_waits_in_vain_for_replicas(talk):
 
 
 def test_the_table_finds_commands_in_any_case():
-    assert find(b"xadd") is find(b"XADD") is find(b"xAdD")
-    assert find(b"nosuch") is None and find(b"config|get") is None
+    assert find_command(b"xadd") is find_command(b"XADD") is find_command(b"xAdD")
+    assert find_command(b"nosuch") is None and find_command(b"config|get") is None
 
 
 def test_every_row_is_whole():
@@ -251,7 +251,7 @@ def test_every_container_has_help(talk):
         if command.subcommands and command.name != b"cluster":
             lines = talk(f"{command.name.decode()} HELP")
             listed = {line.split()[0].lower() for line in lines[1:] if line[:1] != " "}
-            assert {sub.word.decode() for sub in command.unique_subcommands()} == listed
+            assert {sub.last_name_part.decode() for sub in command.unique_subcommands()} == listed
 
 
 def test_the_plain_host_says_what_it_cannot_do():

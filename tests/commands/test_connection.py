@@ -116,7 +116,7 @@ def test_a_killed_waiter_waits_no_more(talk):
     assert talk("CLIENT KILL ID 1", client="b") == 1
     assert talk.engine.keyspace.blocking.count == 0
     talk("XADD s * f v", client="b")
-    assert talk.engine.woken == []
+    assert talk.engine.woken_sessions == []
 
 
 def test_no_touch_and_help(talk):

@@ -91,7 +91,7 @@ def test_neither_changes_anything(nine):
 
 def rewritten(talk, key=b"s"):
     node = talk.engine.keyspace.databases[0].stream(key).first_node()
-    return node.reclaimed > 0
+    return node.reclaimed_count > 0
 
 
 @pytest.fixture

@@ -580,7 +580,7 @@ def test_the_ttl_of_consumers_counts_from_a_start(grouped: Any) -> None:
     grouped("XGROUP CFGSET s g CONSUMER-TTL 500 LEASE 100000")
     read(grouped, "ann", "COUNT 1")
     grouped.tick(1499)
-    grouped.engine.rule_runner.suspend()  # as after the data was loaded, and after a promotion
+    grouped.engine.rule_runner.reapply_all_next_time()  # as after the data was loaded, and after a promotion
     grouped.tick(2000)
     grouped.tick(2499)
     assert read(grouped, "bob", "COUNT 1") == ["2-0"]

@@ -6,7 +6,7 @@ import sys
 import pytest
 from redis.lock import Lock
 
-from headrace.commands.server.known_scripts import SCRIPTS
+from headrace.commands.server.known_scripts import SCRIPTS_BY_DIGEST
 from headrace.pipeline.trimming.trim_streams import TRIM_SCRIPT as TRIM
 
 RELEASE, EXTEND, REACQUIRE = Lock.LUA_RELEASE_SCRIPT, Lock.LUA_EXTEND_SCRIPT, Lock.LUA_REACQUIRE_SCRIPT
@@ -22,7 +22,7 @@ def loaded(talk, script):
 
 def test_the_scripts_known_are_those_of_the_redis_py_at_hand_and_of_our_own_trim():
     known = (RELEASE, EXTEND, REACQUIRE, TRIM)
-    assert set(SCRIPTS) == {digest(" ".join(script.split())) for script in known}
+    assert set(SCRIPTS_BY_DIGEST) == {digest(" ".join(script.split())) for script in known}
 
 
 @pytest.mark.parametrize("script", [RELEASE, " ".join(RELEASE.split()), RELEASE.replace("\n", "\n\t")])

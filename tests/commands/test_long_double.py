@@ -77,7 +77,7 @@ def test_rounding_errs_by_half_a_unit_at_most_and_round_trips_are_exact():
         exact = Fraction(numerator, 10**places)
         assert abs(value(held) - exact) <= abs(exact) / 2**64
         assert abs(held[0]).bit_length() == 64 or numerator == 0
-        read = value(long_double.parse(long_double.text(held)))
+        read = value(long_double.parse(long_double.format_decimal(held)))
         assert abs(read - value(held)) <= Fraction(1, 10**17) + abs(exact) / 2**63
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.engine.engine import Engine
-from headrace.keyspace.keyspace import LOSS_LINES_MAX
+from headrace.keyspace.keyspace import LOSS_LOG_LINES_MAX
 from headrace.persistence.aof.rewrite import commands_of
 from headrace.streams.stream import Stream
 from support.engine_talk import Talk
@@ -21,7 +21,9 @@ def losses(engine: Engine, key: bytes = b"s") -> dict[bytes, tuple[int, int]]:
     """Return what each group has lost: unread and pending entries."""
     stream = engine.keyspace.databases[0].values[key]
     assert isinstance(stream, Stream)
-    return {group.name: (stream.lost_unread_count(group), group.lost_pending) for group in stream.groups()}
+    return {
+        group.name: (stream.lost_unread_count(group), group.lost_pending_count) for group in stream.groups()
+    }
 
 
 def shown(talk: Any, group: str = "g") -> tuple[int, int]:
@@ -340,16 +342,16 @@ def test_a_restart_does_not_log_the_losses_again(eight: Any, caplog: pytest.LogC
 
 
 def test_the_lines_of_all_groups_are_limited(eight: Any, caplog: pytest.LogCaptureFixture) -> None:
-    for number in range(2 * LOSS_LINES_MAX):
+    for number in range(2 * LOSS_LOG_LINES_MAX):
         eight(f"XGROUP CREATE s g{number} 0")
     eight("XTRIM s MAXLEN 1")
-    for number in range(2 * LOSS_LINES_MAX):
+    for number in range(2 * LOSS_LOG_LINES_MAX):
         eight(f"XREADGROUP GROUP g{number} ann STREAMS s >")
-    assert len(lines_of(caplog)) == LOSS_LINES_MAX
+    assert len(lines_of(caplog)) == LOSS_LOG_LINES_MAX
     eight.now += 60_000
-    for number in range(2 * LOSS_LINES_MAX):
+    for number in range(2 * LOSS_LOG_LINES_MAX):
         eight(f"XREADGROUP GROUP g{number} ann STREAMS s >")
-    assert len(lines_of(caplog)) == LOSS_LINES_MAX, "those that were left out"
+    assert len(lines_of(caplog)) == LOSS_LOG_LINES_MAX, "those that were left out"
 
 
 def test_ordered_groups_count_and_log_their_losses(eight: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -134,7 +134,7 @@ def test_quit_works_while_subscribed_and_ends_the_messages(talk, heard):
 def test_a_client_with_messages_is_woken_once(talk):
     talk.say(["SUBSCRIBE", "c"], "b")
     talk.say(["PSUBSCRIBE", "*"], "b")
-    talk.engine.woken.clear()
+    talk.engine.woken_sessions.clear()
     talk("PUBLISH c m")
     assert talk.order_served() == ["b"]
 
@@ -221,9 +221,9 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
             talk.engine.close(talk.clients.pop(name))
     channels = talk.engine.pubsub
     tables = (
-        (channels.names, "channels"),
-        (channels.patterns, "patterns"),
-        (channels.shards, "shard_channels"),
+        (channels.channel_subscribers, "channels"),
+        (channels.pattern_subscribers, "patterns"),
+        (channels.shard_channel_subscribers, "shard_channels"),
     )
     for table, own in tables:
         listed = {(name, s.id) for name, sessions in table.items() for s in sessions}
@@ -233,7 +233,11 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
         own_sizes = [len(session.channels), len(session.patterns), len(session.shard_channels)]
         assert session.subscription_count == sum(own_sizes)
         talk.engine.close(session)
-    assert not channels.names and not channels.patterns and not channels.shards
+    assert (
+        not channels.channel_subscribers
+        and not channels.pattern_subscribers
+        and not channels.shard_channel_subscribers
+    )
     assert talk.engine.keyspace.events.publish is None
 
 

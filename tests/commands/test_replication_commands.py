@@ -54,10 +54,10 @@ class PlayedReplication(ReplicationInterface):
     def written_offset(self):
         return 100 * len(self.engine.effects.items)
 
-    def count_acknowledged(self, offset):
+    def count_acknowledged_replicas(self, offset):
         return sum(applied >= offset for applied, _ in self.acknowledged.values())
 
-    def count_synced(self, offset):
+    def count_synced_replicas(self, offset):
         return sum(synced >= offset for _, synced in self.acknowledged.values())
 
     def request_acknowledgements(self):

@@ -156,7 +156,7 @@ def test_a_client_that_goes_waits_no_more(logging):
     logging.engine.close(logging.clients["a"])
     assert logging.engine.keyspace.blocking.count == 0
     sync(logging)
-    assert logging.engine.woken == []
+    assert logging.engine.woken_sessions == []
 
 
 @pytest.mark.parametrize(

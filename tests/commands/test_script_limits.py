@@ -140,7 +140,7 @@ def test_the_hook_is_called_rarely_again_after_slow_instructions(talk, caplog):
         for after in (0, 1_000, 100_000):
             slow = "redis.log(redis.LOG_WARNING, 'slow') " if after else ""
             evaluate(talk, steps.format(5_000) + slow + steps.format(after))
-            intervals.append(talk.engine.scripts.interpreter().hook_interval)
+            intervals.append(talk.engine.scripts.interpreter().hook_interval_instructions)
     finally:
         log.removeHandler(slowness)
     assert intervals[0] == intervals[2] > intervals[1]
@@ -280,7 +280,7 @@ def library(name, before=""):
 
 
 def test_the_libraries_of_one_restore_have_a_limit_together(talk, monkeypatch):
-    monkeypatch.setattr(script_runner, "LOAD_ALL_MS_MAX", 50)
+    monkeypatch.setattr(script_runner, "ALL_LIBRARIES_LOAD_MS_MAX", 50)
     slow = [library(f"l{i}", "local i = 0 while i < 1e6 do i = i + 1 end") for i in range(200)]
     assert talk.words("FUNCTION", "RESTORE", payload(*slow)).startswith(
         "-ERR the libraries take more than 50 ms"
@@ -304,7 +304,7 @@ SLOW_STEPS = [
 
 @pytest.mark.parametrize("step", SLOW_STEPS)
 def test_a_library_of_few_slow_calls_cannot_run_long_while_it_is_loaded(talk, monkeypatch, step):
-    monkeypatch.setattr(script_runner, "LOAD_MS_MAX", 20)
+    monkeypatch.setattr(script_runner, "LIBRARY_LOAD_MS_MAX", 20)
     steps = []
     monkeypatch.setattr(logging.getLogger("headrace"), "log", lambda *record: steps.append(record))
     before = "local s, large = ('a'):rep(2500), ('a'):rep(3e7) "
@@ -315,7 +315,7 @@ def test_a_library_of_few_slow_calls_cannot_run_long_while_it_is_loaded(talk, mo
 
 
 def test_libraries_that_load_slowly_are_loaded_over_several_commands(talk, monkeypatch):
-    monkeypatch.setattr(script_runner, "LOAD_ALL_MS_MAX", 0)  # one library takes longer
+    monkeypatch.setattr(script_runner, "ALL_LIBRARIES_LOAD_MS_MAX", 0)  # one library takes longer
     for i in range(8):
         talk.engine.keyspace.libraries[f"l{i}".encode()] = library(f"l{i}").encode()
     replies = [talk("FCALL l7 0")]

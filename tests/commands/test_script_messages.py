@@ -24,7 +24,7 @@ def received(talk, client):
 
 def check_bound(talk, client, script):
     """Run a script with 40 MB of messages for a client that may leave one unread; the client is dropped."""
-    talk.engine.pubsub.reply_limit = 1_000_000
+    talk.engine.pubsub.unread_bytes_max = 1_000_000
     talk("HELLO 3", client=client)
     talk.raw("PSUBSCRIBE c*", client=client)
     tracemalloc.start()
@@ -93,7 +93,7 @@ def test_a_script_may_not_fill_the_memory_with_messages(talk, client):
 
 
 def test_the_messages_of_many_small_scripts_are_not_dropped(talk):
-    talk.engine.pubsub.reply_limit = 1_000_000
+    talk.engine.pubsub.unread_bytes_max = 1_000_000
     talk.raw("SUBSCRIBE c", client="b")
     for _ in range(100):
         assert talk.words("EVAL", PUBLISH_MANY, "0", "100") == "end"
@@ -109,7 +109,7 @@ def test_names_of_channels_count(talk, client):
 
 
 def test_empty_messages_count(talk):
-    talk.engine.pubsub.reply_limit = 1_000_000
+    talk.engine.pubsub.unread_bytes_max = 1_000_000
     talk("HELLO 3")
     talk.raw("SUBSCRIBE c")
     talk.say(["EVAL", "for i = 1, 30000 do redis.call('PUBLISH', 'c', '') end", "0"], "a")

@@ -187,7 +187,7 @@ def test_an_error_of_a_script_is_counted_once(talk, script, errors, failures):
     talk("SET k v")
     evaluate(talk, script)
     assert talk.engine.stats.errors_by_code.get(b"ERR", 0) == talk.engine.stats.error_reply_count == errors
-    assert talk.engine.by_name[b"eval"].failed == failures
+    assert talk.engine.rows_by_full_name[b"eval"].failed_calls == failures
 
 
 def test_the_time_of_a_script_is_not_that_of_its_commands(talk, monkeypatch):
@@ -197,8 +197,8 @@ def test_the_time_of_a_script_is_not_that_of_its_commands(talk, monkeypatch):
     talk.engine.timing.refresh()
     monkeypatch.setattr(logging.getLogger("headrace"), "log", lambda *record: clock.advance(5))
     evaluate(talk, "redis.log(2, 'takes 5 ms') return redis.call('get', 'k')")
-    assert talk.engine.by_name[b"get"].ns == 0
-    assert talk.engine.by_name[b"eval"].ns == 5_000_000
+    assert talk.engine.rows_by_full_name[b"get"].total_ns == 0
+    assert talk.engine.rows_by_full_name[b"eval"].total_ns == 5_000_000
 
 
 def test_a_script_writes_a_kilobyte_to_the_log_at_most(talk, caplog):

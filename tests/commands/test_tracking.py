@@ -87,16 +87,16 @@ def test_clients_that_left_do_not_accumulate_at_a_key_that_never_changes(talk):
 
 def test_nothing_is_observed_or_remembered_after_the_last_tracking_client_left(talk):
     watched = talk.engine.keyspace.database(0).watched_keys
-    assert not watched.observed
+    assert not watched.has_observers
     tracks(talk)
     tracks(talk, "c", "BCAST PREFIX p")
     talk.say(["MGET", "a", "b"], "b")
-    assert watched.observed
+    assert watched.has_observers
     assert figures(talk) == [2, 2, 1]
     assert fields(talk, "clients")["tracking_clients"] == "2"
     for client in "bc":
         talk.engine.close(talk.clients.pop(client))
-    assert not watched.observed
+    assert not watched.has_observers
     assert figures(talk) == [0, 0, 0]
     assert fields(talk, "clients")["tracking_clients"] == "0"
 
@@ -104,9 +104,9 @@ def test_nothing_is_observed_or_remembered_after_the_last_tracking_client_left(t
 def test_a_watch_keeps_a_database_observed_and_its_end_does_not_end_tracking(talk, pushed):
     watched = talk.engine.keyspace.database(0).watched_keys
     talk("WATCH k")
-    assert watched.observed
+    assert watched.has_observers
     talk("UNWATCH")
-    assert not watched.observed
+    assert not watched.has_observers
     tracks(talk)
     talk("WATCH k")
     talk("UNWATCH")

@@ -151,10 +151,10 @@ class Both:
     def others_hear(self, because):
         self.engine.tick(now_ms())
         for name, (session, connection) in self.clients.items():
-            if session in self.engine.woken:
+            if session in self.engine.woken_sessions:
                 ours = session.reply.take()
                 differ(name, because, ours, connection.reply(PATIENCE_S if ours else QUIET_S))
-        self.engine.woken.clear()
+        self.engine.woken_sessions.clear()
 
     def sleep(self, ms):
         time.sleep(ms / 1000)
@@ -192,7 +192,7 @@ class Pair:
         self.engine.execute(self.session, argv, self.now())
         ours = self.session.reply.take()
         if self.cold is not None:
-            self.cold.cool_all()
+            self.cold.cool_all_to_limit()
             compare = compare and argv[0].upper() != b"XINFO"  # which shows cold entries
         if self.is_rejected_by_newer_servers_only(ours):
             return

@@ -187,7 +187,7 @@ def test_a_check_says_what_a_start_would(name, server, lay_out):
     def new_engine():
         engine = Engine()
         replayer = SkippingReplayer(engine, NOW_MS)
-        return engine.keyspace, replayer.replay, replayer.skipped
+        return engine.keyspace, replayer.replay, replayer.skipped_counts
 
     single = directory / "appendonly.aof"
     report = check_file(str(single if single.exists() else directory), new_engine, NOW_MS)

@@ -13,7 +13,7 @@ import pytest
 from headrace.errors import CommandError
 from headrace.resp.reply_parser import ReplyParser
 from headrace.server.config.config import Config
-from headrace.server.config.directives import BY_NAME, IGNORED, UNSUPPORTED, canonical
+from headrace.server.config.directives import DIRECTIVES_BY_NAME, IGNORED, UNSUPPORTED, canonical
 from headrace.server.config.rewrite import rewrite
 from support.redis_programs import installed_redis
 
@@ -196,12 +196,12 @@ def test_a_file_that_one_rewrites_the_other_reads(start_redis: Callable[[Path], 
     for name, value in CHANGES:
         config.set([(name.encode(), value.encode())])
         assert redis.ask("CONFIG", "SET", name, value) == "OK"
-    shown = {name: config.formatted(canonical(name)) for name in COMPARED}
+    shown = {name: config.formatted_value(canonical(name)) for name in COMPARED}
     assert {name: redis.get(name)[name] for name in COMPARED} == shown
     rewrite(config)
     assert redis.ask("CONFIG", "REWRITE") == "OK"
     other = read(theirs)
-    assert {name: other.formatted(canonical(name)) for name in COMPARED} == shown
+    assert {name: other.formatted_value(canonical(name)) for name in COMPARED} == shown
     fresh = start_redis(mine)
     assert {name: fresh.get(name)[name] for name in COMPARED} == shown
     kept = [line for line in theirs.read_text().splitlines() if line in FILE.splitlines()]
@@ -213,7 +213,7 @@ def test_every_directive_of_redis_is_known(start_redis: Callable[[Path], Redis],
     file.write_text("")
     names = start_redis(file).get("*")
     assert len(names) > 150
-    assert {name for name in names if canonical(name) not in BY_NAME} <= IGNORED | UNSUPPORTED
+    assert {name for name in names if canonical(name) not in DIRECTIVES_BY_NAME} <= IGNORED | UNSUPPORTED
 
 
 def test_the_primary_in_a_file_that_one_rewrites_and_the_other_reads(

@@ -11,11 +11,11 @@ from conformance.stream_vectors import FILES, as_bytes, counters_of, entries_of,
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.reader import read_rdb
-from headrace.persistence.rdb.versions import COMPATIBLE, RdbVersion, by_name
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION, RdbVersion, by_name
 
 RDB = sorted((pathlib.Path(__file__).parent / "vectors" / "rdb").glob("*.json"))
 VERSIONS = {
-    "redis-7.0.15": COMPATIBLE,
+    "redis-7.0.15": COMPATIBLE_VERSION,
     "redis-8.0.6": by_name("redis-8.0"),
     "valkey-9.1.2": RdbVersion("as Valkey 9 writes it", 80, 21),
 }
@@ -62,7 +62,7 @@ def test_files_of_all_servers_are_what_they_saved(path):
         loaded = read_rdb(io.BytesIO(data), keyspace, now_ms=NOW)
         found = {str(d.index): keys_of(d) for d in keyspace.databases if d.size()}
         assert found == {number: [key_of(key) for key in keys] for number, keys in vector["expect"].items()}
-        assert loaded.end == len(data)
+        assert loaded.end_offset == len(data)
         assert loaded.aux[server.split("-")[0].encode() + b"-ver"].decode() == server.split("-")[1]
         assert loaded.version == {"r": "REDIS00", "v": "VALKEY0"}[server[0]] + str(
             VERSIONS[server].rdb_version

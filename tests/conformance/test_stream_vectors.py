@@ -69,7 +69,7 @@ def test_what_servers_stored_can_be_loaded(path):
         dump = dump_of(vector, server)
         stream = Stream()
         for key, data in dump.nodes:
-            stream.load_node(key, data)
+            stream.append_stored_node(key, data)
         stream.length, stream.entries_added = dump.length, dump.entries_added
         stream.last_ms, stream.last_seq = map(int, dump.last.split("-"))
         stream.max_deleted_ms, stream.max_deleted_seq = map(int, dump.max_deleted.split("-"))

@@ -11,12 +11,12 @@ import redis
 from rich.console import Console
 
 import headrace
-from headrace.cli.commands.inspect import draw, from_server
-from headrace.cli.commands.ls import StreamSummary, as_object
+from headrace.cli.commands.inspect import draw, fetch_stream_snapshot
+from headrace.cli.commands.ls import StreamSummary, summary_json_object
 from headrace.console.exposition import exposition
 from headrace.console.server_stats import ServerStats, StreamStats, stream_stats
 from headrace.console.stream_snapshot import ColdStats, StreamSnapshot, from_file, from_payload
-from headrace.console.top_picture import History, top_picture
+from headrace.console.top_picture import StatsHistory, top_picture
 from headrace.errors import HeadraceError
 from support.headrace_server import headrace_server
 from support.waiting import wait_until
@@ -104,7 +104,7 @@ def test_top_shows_a_column_and_a_line(database):
     assert (stream.cold_entries, stream.cold_files) == (about["cold-entries"], 1)
     info = {"cold_entries": "2000", "cold_bytes": "150000", "cold_files": "2", "cold_stored_bytes": "9000"}
     info |= {"cold_cache_hits": "3", "cold_cache_misses": "1"}
-    history = History()
+    history = StatsHistory()
     history.add(ServerStats(1.0, info, [stream, StreamStats(0, b"hot", 1, 1, 1, b"1-0")]))
     drawn = text(top_picture(history, "here", "name", None))
     head = (
@@ -131,7 +131,9 @@ def test_the_metrics_are_there_if_something_is_in_files():
 
 def test_ls_prints_the_numbers():
     summary = StreamSummary(b"s", 9, "1-0", "9-0", 500, 0, 8, 700, 1)
-    assert {name: value for name, value in as_object(summary).items() if name.startswith("cold")} == {
+    assert {
+        name: value for name, value in summary_json_object(summary).items() if name.startswith("cold")
+    } == {
         "cold_entries": 8,
         "cold_bytes": 700,
         "cold_files": 1,
@@ -146,5 +148,7 @@ def test_inspect_names_the_cold_files_of_a_running_server(tmp_path: Path):
             pipe.xadd("s", {"text": "x" * 50}, id=f"{number}-0")
         pipe.execute()
         wait_until(lambda: client.info("memory")["cold_entries"] > 0)
-        drawn = text(draw(from_server("s", f"redis://127.0.0.1:{port}", False), "0", 3, 5, ("tree",)))
+        drawn = text(
+            draw(fetch_stream_snapshot("s", f"redis://127.0.0.1:{port}", False), "0", 3, 5, ("tree",))
+        )
     assert "of memory, in 1 file: 1.cold" in drawn

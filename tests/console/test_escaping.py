@@ -15,7 +15,7 @@ from rich.console import Console
 
 from headrace.console.escaping import EscapingFormatter, is_printable, json_text, one_line, printable
 from headrace.console.rich_text import line
-from headrace.server.observe.logs import JsonLines
+from headrace.server.observe.logs import JsonLineFormatter
 
 UNSAFE = [
     *map(chr, range(0x20)),
@@ -84,7 +84,7 @@ def test_log_lines_are_escaped_and_tracebacks_keep_their_lines() -> None:
     assert rest[0].startswith("Traceback") and rest[-1] == "ValueError: \\x1b[31mbad"
 
 
-@pytest.mark.parametrize("formatter", [EscapingFormatter("%(message)s"), JsonLines()])
+@pytest.mark.parametrize("formatter", [EscapingFormatter("%(message)s"), JsonLineFormatter()])
 def test_a_line_of_the_log_is_short_however_long_the_data_are(formatter: logging.Formatter) -> None:
     record = logging.LogRecord("headrace", logging.WARNING, "", 0, "key %s", ("\x1b" * 1_000_000,), None)
     line = formatter.format(record)

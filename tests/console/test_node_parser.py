@@ -53,11 +53,11 @@ def test_the_parsed_entries_are_those_of_the_server(client: redis.Redis, seed: i
         assert shown == list(fields.values())
     for pack in packs:
         node = pack.parts
-        parts = [*node.master, *(part for entry in node.entries for part in entry.parts)]
+        parts = [*node.master_parts, *(part for entry in node.entries for part in entry.parts)]
         covered = node.data[:6] + b"".join(part.element.raw for part in parts) + b"\xff"
         assert covered == node.data
         assert (node.live, len(node.entries) - node.live) == (pack.live, pack.deleted)
-        roles = node.roles()
+        roles = node.byte_roles()
         assert len(roles) == len(node.data) and roles.count(HEADER) == 7
         assert (DEAD in roles) == (pack.deleted > 0)
 
@@ -77,7 +77,7 @@ def test_the_tree_has_the_nodes_of_the_server(client: redis.Redis, seed: int):
 def ways(twig: RadixNode, before: bytes):
     assert twig.depth == len(before)
     if not twig.children:
-        yield before + twig.edge, twig.first_key
+        yield before + twig.edge, twig.first_key_index
     for lower in twig.children:
         yield from ways(lower, before + twig.edge)
 
@@ -97,7 +97,7 @@ def test_a_node_with_a_wrong_byte_is_rejected_or_completely_parsed(client: redis
         except InvalidNode:
             refused += 1
         else:
-            assert len(node.roles()) == len(data)
+            assert len(node.byte_roles()) == len(data)
     assert refused > len(pack.data) // 4
     for n in range(len(pack.data)):
         with pytest.raises(InvalidNode):

@@ -12,7 +12,7 @@ from headrace.cli.commands.inspect import draw
 from headrace.console.listpack_picture import MAP_MAX
 from headrace.console.radix import build_tree
 from headrace.console.stream_snapshot import StreamSnapshot
-from headrace.console.tree_picture import ALL_MAX, tree_lines
+from headrace.console.tree_picture import WHOLE_TREE_MAX, tree_lines
 from headrace.streams.stream import Stream
 
 U64_MAX = (1 << 64) - 1
@@ -34,17 +34,17 @@ def drawn(snapshot: StreamSnapshot, node: str = "-1", entries: int = 3) -> str:
     return console.export_text()
 
 
-@pytest.mark.parametrize("nodes", [1, 2, ALL_MAX, ALL_MAX + 1, 700, 3000])
+@pytest.mark.parametrize("nodes", [1, 2, WHOLE_TREE_MAX, WHOLE_TREE_MAX + 1, 700, 3000])
 def test_every_node_is_drawn_or_counted_once(nodes: int):
     snapshot = StreamSnapshot("s", "here", stream(nodes, step=7919, per_node=1), 0)
     tree = build_tree([pack.key for pack in snapshot.packed_nodes])
     for chosen in {0, nodes // 2, nodes - 1}:
-        found = list(tree_lines(tree, chosen, nodes <= ALL_MAX, Text(), Text()))
-        single = [line.node.first_key for line in found if not line.node.children]
+        found = list(tree_lines(tree, chosen, nodes <= WHOLE_TREE_MAX, Text(), Text()))
+        single = [line.node.first_key_index for line in found if not line.node.children]
         closed = sum(line.node.key_count for line in found if line.node.children and not line.opened)
-        assert len(single) + closed + sum(line.left_out for line in found) == nodes
+        assert len(single) + closed + sum(line.left_out_count for line in found) == nodes
         assert chosen in single and single == sorted(set(single))
-        assert len(found) <= max(2 * ALL_MAX, 80)
+        assert len(found) <= max(2 * WHOLE_TREE_MAX, 80)
 
 
 def test_the_ribbon_has_a_constant_width():

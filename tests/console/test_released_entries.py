@@ -11,10 +11,10 @@ from rich.console import Console
 
 import headrace
 from headrace.cli.commands.inspect import draw
-from headrace.console.exposition import OLDEST, exposition
+from headrace.console.exposition import OLDEST_PENDING_METRIC, exposition
 from headrace.console.server_stats import Request, ServerStats, collect_stats
 from headrace.console.stream_snapshot import from_payload
-from headrace.console.top_picture import History, top_picture
+from headrace.console.top_picture import StatsHistory, top_picture
 from headrace.pipeline.trimming.horizon import group_blockers
 
 
@@ -48,9 +48,9 @@ def drawn(picture: object) -> str:
 def test_metrics_and_top_show_no_age(client: redis.Redis) -> None:
     stats = stats_of(client)
     (group,) = stats.streams[0].groups
-    assert (group.pending, group.oldest_id, group.oldest_idle_ms) == (1, b"1-1", None)
-    assert OLDEST not in exposition(stats)
-    history = History()
+    assert (group.pending, group.oldest_pending_id, group.oldest_pending_idle_ms) == (1, b"1-1", None)
+    assert OLDEST_PENDING_METRIC not in exposition(stats)
+    history = StatsHistory()
     history.add(stats)
     (line,) = [
         line for line in drawn(top_picture(history, "here", "name", None)).splitlines() if " g " in line

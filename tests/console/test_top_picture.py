@@ -15,7 +15,13 @@ from rich.console import Console
 from headrace.cli.commands.top import request_sender
 from headrace.cli.main import main
 from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, collect_stats
-from headrace.console.top_picture import History, loss_lines, server_lines, top_picture, unaccounted_bytes
+from headrace.console.top_picture import (
+    StatsHistory,
+    loss_lines,
+    server_lines,
+    top_picture,
+    unaccounted_bytes,
+)
 
 GROUP = GroupStats(b"billing", 2, 3, b"9-0", 90, 10)
 STREAM = StreamStats(0, b"orders", 100, 5, 2, b"9-0", entries_added=100, groups=[GROUP], memory_bytes=2048)
@@ -28,19 +34,19 @@ def text(picture: object) -> str:
 
 
 def test_rates_are_computed_from_two_readings():
-    history = History()
+    history = StatsHistory()
     history.add(ServerStats(10.0, {"total_commands_processed": "1000"}, [STREAM]))
-    assert history.added_rate(STREAM) is None and history.rate_of("total_commands_processed") is None
+    assert history.added_rate(STREAM) is None and history.info_rate("total_commands_processed") is None
     later = replace(STREAM, entries_added=160, memory_bytes=None, groups=[replace(GROUP, entries_read=120)])
     history.add(ServerStats(12.0, {"total_commands_processed": "1500"}, [later]))
-    assert history.rate_of("total_commands_processed") == 250
+    assert history.info_rate("total_commands_processed") == 250
     assert history.added_rate(later) == 30
     assert history.group_read_rate(later, later.groups[0]) == 15
-    assert history.memory[0, b"orders"] == 2048  # of the last time that it was asked for
+    assert history.memory_by_stream[0, b"orders"] == 2048  # of the last time that it was asked for
 
 
 def test_unknown_values_and_reset_counters_are_a_dash():
-    history = History()
+    history = StatsHistory()
     history.add(ServerStats(10.0, {"total_commands_processed": "1000"}, [STREAM]))
     group = replace(GROUP, lag=None, entries_read=None)
     history.add(
@@ -48,7 +54,7 @@ def test_unknown_values_and_reset_counters_are_a_dash():
             11.0, {"total_commands_processed": "3"}, [replace(STREAM, entries_added=1, groups=[group])]
         )
     )
-    assert history.rate_of("total_commands_processed") is None
+    assert history.info_rate("total_commands_processed") is None
     line = next(
         line for line in text(top_picture(history, "here", "rate", None)).splitlines() if "billing" in line
     )
@@ -56,7 +62,7 @@ def test_unknown_values_and_reset_counters_are_a_dash():
 
 
 def test_a_snapshot_that_is_being_written_is_shown():
-    history = History()
+    history = StatsHistory()
     info = {"rdb_bgsave_in_progress": "0", "aof_rewrite_in_progress": "0", "current_fork_perc": "0.00"}
     history.add(ServerStats(10.0, info))
     assert "snapshot" not in text(top_picture(history, "here", "rate", None))
@@ -66,8 +72,8 @@ def test_a_snapshot_that_is_being_written_is_shown():
 
 def test_streams_are_sorted_and_those_that_do_not_fit_are_counted():
     streams = [replace(STREAM, key=b"%c" % (97 + n), length=n, groups=[]) for n in range(6)]
-    history = History()
-    history.add(ServerStats(1.0, {}, streams, left_out=4))
+    history = StatsHistory()
+    history.add(ServerStats(1.0, {}, streams, left_out_streams=4))
     lines = text(top_picture(history, "here", "length", 3)).splitlines()
     names = [line.split()[0] for line in lines if line[:1] in "abcdef" and line.strip()]
     assert names == ["f", "e", "d"]
@@ -89,7 +95,7 @@ def test_a_frame_shows_the_statistics_of_a_real_server(
     (group,) = stream.groups
     assert (stream.key, stream.length, stream.entries_added, stream.radix_keys) == (b"orders", 120, 120, 2)
     assert stream.memory_bytes == client.memory_usage("orders")
-    assert (group.pending, group.lag, group.oldest_id) == (20, 100, b"1-0")
+    assert (group.pending, group.lag, group.oldest_pending_id) == (20, 100, b"1-0")
     assert [(member.name, member.pending) for member in group.consumer_stats] == [(b"ann", 20)]
     assert main(["top", "--once", "--every", "0.1", "--url", server_url]) == 0
     shown = capsys.readouterr().out.splitlines()
@@ -132,9 +138,9 @@ def test_a_missing_server_prints_one_line(capsys: pytest.CaptureFixture[str]):
 )
 def test_a_narrow_console_drops_columns_and_keeps_names(width: int, titles: list[str]) -> None:
     names = [b"orders:europe", b"orders:america", b"payments"]
-    group = replace(GROUP, name=b"billing-workers", oldest_idle_ms=4200)
+    group = replace(GROUP, name=b"billing-workers", oldest_pending_idle_ms=4200)
     streams = [replace(STREAM, key=name, length=1_471_210, groups=[group]) for name in names]
-    history = History()
+    history = StatsHistory()
     history.add(ServerStats(10.0, {}, streams))
     history.add(ServerStats(11.0, {}, [replace(stream, entries_added=12_510) for stream in streams]))
     console = Console(width=width, file=io.StringIO())
@@ -150,7 +156,7 @@ def test_a_narrow_console_drops_columns_and_keeps_names(width: int, titles: list
 
 
 def test_a_long_name_is_cut_only_as_far_as_the_console_needs() -> None:
-    history = History()
+    history = StatsHistory()
     history.add(ServerStats(10.0, {}, [replace(STREAM, key=b"n" * 30), replace(STREAM, key=b"m" * 30)]))
     for width, shown in ((120, "n" * 30), (40, "n" * 15)):
         console = Console(width=width, file=io.StringIO())
@@ -160,7 +166,7 @@ def test_a_long_name_is_cut_only_as_far_as_the_console_needs() -> None:
 
 
 def test_effects_of_rules_are_shown() -> None:
-    history = History()
+    history = StatsHistory()
     info = {"rules_streams": "2", "rules_removed_entries": "1200", "rules_dead_letters": "0"}
     history.add(ServerStats(10.0, info | {"scheduled_entries": "5"}, [STREAM]))
     shown = text(top_picture(history, "here", "rate", None))
@@ -184,7 +190,7 @@ def test_memory_that_no_account_explains_is_shown():
     info = {"used_memory": "1000000", "used_memory_rss": "50000000", "used_memory_rss_startup": "40000000"}
     stats = ServerStats(1.0, info)
     assert unaccounted_bytes(stats) == 9_000_000
-    assert "not accounted" in server_lines(History(), stats, "here").plain
+    assert "not accounted" in server_lines(StatsHistory(), stats, "here").plain
     info["used_memory_rss"] = "41000000"
     assert unaccounted_bytes(stats) == 0
-    assert "not accounted" not in server_lines(History(), stats, "here").plain
+    assert "not accounted" not in server_lines(StatsHistory(), stats, "here").plain

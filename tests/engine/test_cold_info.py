@@ -32,9 +32,9 @@ class Client:
             self.execute("XADD", "s", f"{n}-0", "f", "v")
 
     def cool(self):
-        self.cold.limit = 1
-        self.cold.cool_all()
-        self.cold.limit = 0
+        self.cold.hot_bytes_limit = 1
+        self.cold.cool_all_to_limit()
+        self.cold.hot_bytes_limit = 0
 
     def info(self, *more):
         reply, rest = decode(self.execute("XINFO", "STREAM", "s", *more))
@@ -127,7 +127,7 @@ def test_dump_of_a_stream_larger_than_memory_is_rejected():
     hot = client.execute("DUMP", "s")
     client.cool()
     assert client.execute("DUMP", "s") == hot, "no limit is set"
-    client.cold.limit = 1000
+    client.cold.hot_bytes_limit = 1000
     assert client.execute("DUMP", "s") == hot, "the cache has room for it"
     client.cold.cache.limit = 100
     error = client.execute("DUMP", "s")

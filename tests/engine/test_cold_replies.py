@@ -32,16 +32,16 @@ class Cold:
         self.later = 0
         self.waiting = []
         if later:
-            self.engine.park_requests(self.waiting.append)
+            self.engine.enable_parking(self.waiting.append)
         self.session = self.engine.session()
 
     def execute(self, argv, now):
         self.engine.execute(self.session, argv, now)
         while self.waiting:
             run = self.waiting.pop(0)
-            self.engine.on_run_loaded(run, self.cold.store.load(run.place), now)
+            self.engine.on_run_loaded(run, self.cold.store.load(run.storage_location), now)
         if self.chance.random() < 0.7:
-            self.cold.cool_all()
+            self.cold.cool_all_to_limit()
         if self.rewriting and self.chance.random() < 0.3:
             stored = self.cold.store.stored
             self.cold.store.stale = {place for place in stored if self.chance.random() < 0.3}
@@ -104,7 +104,7 @@ def compare_with_hot(cold, grammar, seed):
         hot.take_woken()
         cold.engine.take_woken()
         stored = max(stored, cold.cold.runs_stored)
-    cold.cold.limit = 1 << 30  # DUMP rejects what is larger than memory
+    cold.cold.hot_bytes_limit = 1 << 30  # DUMP rejects what is larger than memory
     for key in list(hot.keyspace.databases[0].values):
         hot.execute(session, [b"DUMP", key], now)
         cold.execute([b"DUMP", key], now)
@@ -127,11 +127,11 @@ def cold_engine(entries=100, later=None):
     cold = engine.open_cold_storage(RunsInMemory(), 1)
     cold.run_bytes = 100
     if later is not None:
-        engine.park_requests(later.append)
+        engine.enable_parking(later.append)
     session = engine.session()
     for number in range(1, entries + 1):
         talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
-    cold.cool_all()
+    cold.cool_all_to_limit()
     return engine, session, cold
 
 
@@ -140,7 +140,7 @@ def load_all(engine, cold, asked):
     while asked:
         run = asked.pop(0)
         try:
-            stored = cold.store.load(run.place)
+            stored = cold.store.load(run.storage_location)
         except DamagedColdRun:
             stored = None
         engine.on_run_loaded(run, stored, 1000)
@@ -153,7 +153,7 @@ def test_a_parked_request_waits_for_its_run_and_others_go_on():
     assert talk(engine, session, b"XRANGE s 1 1") == b"" and session.waiting is not None
     assert talk(engine, other, b"XLEN s") == b":100\r\n"
     assert talk(engine, other, b"XRANGE s 2 2") == b"" and len(asked) == 1  # the same run is read once
-    engine.on_run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
+    engine.on_run_loaded(asked[0], cold.store.load(asked[0].storage_location), 1000)
     assert engine.take_woken() == [session, other]
     assert b"$3\r\n1-0" in session.reply.take() and b"$3\r\n2-0" in other.reply.take()
 
@@ -163,8 +163,8 @@ def test_a_client_that_leaves_while_its_request_is_parked():
     engine, session, cold = cold_engine(later=asked)
     talk(engine, session, b"XRANGE s 1 1")
     engine.close(session)
-    engine.on_run_loaded(asked[0], cold.store.load(asked[0].place), 1000)
-    assert engine.take_woken() == [] and not engine.parking.waiting and not engine.parking.times
+    engine.on_run_loaded(asked[0], cold.store.load(asked[0].storage_location), 1000)
+    assert engine.take_woken() == [] and not engine.parking.waiters_by_run and not engine.parking.times_parked
 
 
 def test_a_read_of_more_runs_than_the_cache_holds_ends():
@@ -175,7 +175,7 @@ def test_a_read_of_more_runs_than_the_cache_holds_ends():
     turns = 0
     while session.waiting is not None:
         run = asked.pop(0)
-        engine.on_run_loaded(run, cold.store.load(run.place), 1000)
+        engine.on_run_loaded(run, cold.store.load(run.storage_location), 1000)
         turns += 1
     assert turns <= 10 and session.reply.take().startswith(b"*100\r\n")
 
@@ -186,7 +186,7 @@ def test_all_runs_of_a_read_are_loaded_at_once_and_the_next_one_ahead(line):
     engine, session, cold = cold_engine(later=asked)
     assert talk(engine, session, line) == b"" and len(asked) == 4  # of ten entries each
     load_all(engine, cold, asked)
-    assert engine.parking.parked == 1 and session.reply.take().count(b"-0\r\n") == 25
+    assert engine.parking.parked_count == 1 and session.reply.take().count(b"-0\r\n") == 25
     assert talk(engine, session, b"XRANGE s 31 + COUNT 3").count(b"-0\r\n") == 3 and asked == []
     assert talk(engine, session, b"XRANGE s 31 40 COUNT 99").count(b"-0\r\n") == 10 and asked == []
     assert talk(engine, session, b"XREVRANGE s 40 31").count(b"-0\r\n") == 10 and asked == []
@@ -260,11 +260,11 @@ def test_nodes_without_live_entries_become_cold_only_with_others():
         if ms not in (3, 8) and walk.next():
             node.tail.mark_deleted(walk.at)
             node.tail.set_counts(0, 1)
-        stream.load_node(node.tail.key(), node.tail.pack.to_bytes())
+        stream.append_stored_node(node.tail.key(), node.tail.pack.to_bytes())
     stream.length, stream.entries_added = 2, 8
     stream.update_first_id()
     engine.keyspace.databases[0].put(b"s", stream)
-    cold.cool_all()
+    cold.cool_all_to_limit()
     stream.check()
     assert (cold.runs_stored, stream.cold.totals.node_count, len(stream.nodes)) == (1, 3, 6)
     assert not cold.has_work()

@@ -22,9 +22,9 @@ class Client:
         if cold:
             storage = self.engine.open_cold_storage(self.runs, 1)
             storage.run_bytes = 150
-            storage.cool_all()
-            storage.limit = 0
-            assert storage.cache.totals.run_count > 10
+            storage.cool_all_to_limit()
+            storage.hot_bytes_limit = 0
+            assert storage.cache.cold_run_totals.run_count > 10
 
     def execute(self, *words):
         self.engine.execute(self.session, [str(word).encode() for word in words], self.now)

@@ -28,9 +28,9 @@ class Client:
         for n in range(1, ENTRIES + 1):
             self.say("XADD", "s", f"{n}-0", "f", "v")
         self.say("XGROUP", "CREATE", "s", "g", "0")
-        self.cold.limit = 1
-        self.cold.cool_all()
-        self.cold.limit = 0
+        self.cold.hot_bytes_limit = 1
+        self.cold.cool_all_to_limit()
+        self.cold.hot_bytes_limit = 0
 
     def lose(self, lost: int = LOST) -> None:
         other = "1-0" if lost == LAST else "27-0"

@@ -60,7 +60,7 @@ def test_a_pause_of_writes_does_not_hold_waiting_readers(talk: Talk) -> None:
     talk.engine.keyspace.databases[0].signal_ready(b"s")
     talk("PING", client="admin")
     assert talk.heard("b") == "(waits)"  # nothing was added: it was tried and found nothing
-    assert talk.engine.held_ready == {}
+    assert talk.engine.held_ready_keys == {}
 
 
 def test_a_waiting_writer_is_rejected_when_writes_are(talk: Talk) -> None:
@@ -149,10 +149,10 @@ def test_served_readers_do_not_restart_the_sweep_of_acknowledged_entries(talk: T
     assert stream is not None
     ruled = talk.engine.keyspace.rule_registry.streams[stream]
     talk.tick(1100)
-    assert ruled.sweep_from == b""
+    assert ruled.acked_sweep_start_id == b""
     assert talk("XREADGROUP GROUP g ann BLOCK 0 STREAMS s >", client="b") == "(waits)"
     swept = []
-    talk.engine.rule_runner._drop_acked = lambda ruled: swept.append(ruled.sweep_from) or True  # type: ignore
+    talk.engine.rule_runner._drop_acked = lambda ruled: swept.append(ruled.acked_sweep_start_id) or True  # type: ignore
     talk("XADD s 2-0 f v")
     assert ids(talk.heard("b")) == ["2-0"]
     assert swept
@@ -177,10 +177,10 @@ def test_monitors_and_the_slow_log_show_what_was_sent(talk: Talk) -> None:
 def test_a_rejected_rule_is_not_counted_as_a_request(talk: Talk) -> None:
     talk("XADD s 1-0 f v")
     talk("XCFGSET s MAX-LEN 1 EXACT 1")
-    calls = talk.engine.by_name[b"xtrim"].calls
+    calls = talk.engine.rows_by_full_name[b"xtrim"].calls
     talk("XADD s 2-0 f v")
     assert talk("XLEN s") == 1
-    assert talk.engine.by_name[b"xtrim"].calls == calls
+    assert talk.engine.rows_by_full_name[b"xtrim"].calls == calls
 
 
 def test_only_the_option_noack_acknowledges() -> None:
@@ -191,7 +191,7 @@ def test_only_the_option_noack_acknowledges() -> None:
 def test_only_requests_may_block() -> None:
     policies = [value for value in vars(dispatch).values() if isinstance(value, Policy)]
     assert [policy.may_block for policy in policies].count(True) == 1
-    assert dispatch.REQUEST.may_block
+    assert dispatch.REQUEST_POLICY.may_block
 
 
 def test_the_log_of_denials_keeps_no_long_names(talk: Talk) -> None:
@@ -203,7 +203,7 @@ def test_the_log_of_denials_keeps_no_long_names(talk: Talk) -> None:
     for _ in range(3):
         assert "No permissions to access a key" in talk.words("GET", "k" * 1_000_000, client="eve")
     talk.words("AUTH", "u" * 1_000_000, "wrong", client="eve")
-    attempt, denial = talk.engine.auth.log.entries
+    attempt, denial = talk.engine.auth.acl_log.entries
     assert (len(attempt.user), denial.object, denial.count) == (1024, b"k" * 1024, 3)
 
 

@@ -110,8 +110,8 @@ def test_who_came_first_is_served_first(engine):
         ask(engine, session, "XREAD BLOCK 0 STREAMS s $")
     engine.close(sessions[2])
     ask(engine, engine.session(), "XADD s 1-1 f v")
-    assert [session.id for session in engine.woken] == [1, 2, 4, 5]
-    assert all(session.waiting is None and session.reply.pending_bytes() for session in engine.woken)
+    assert [session.id for session in engine.woken_sessions] == [1, 2, 4, 5]
+    assert all(session.waiting is None and session.reply.pending_bytes() for session in engine.woken_sessions)
     assert sessions[2].reply.pending_bytes() == 0
 
 
@@ -120,9 +120,9 @@ def test_a_wait_ends_at_its_deadline_and_not_before(engine):
     assert ask(engine, session, "XREAD BLOCK 50 STREAMS s $", 1000) == b""
     assert engine.next_deadline() == 1050
     engine.tick(1049)
-    assert engine.woken == []
+    assert engine.woken_sessions == []
     engine.tick(1050)
-    assert engine.woken == [session] and session.reply.take() == b"*-1\r\n"
+    assert engine.woken_sessions == [session] and session.reply.take() == b"*-1\r\n"
     assert engine.next_deadline() == -1
 
 
@@ -133,7 +133,7 @@ def test_a_waiter_whose_key_becomes_something_else_still_waits(engine):
     assert waiting.waiting is not None
     ask(engine, other, "DEL s")
     ask(engine, other, "XADD s 1-1 f v")
-    assert waiting.waiting is None and engine.woken == [waiting]
+    assert waiting.waiting is None and engine.woken_sessions == [waiting]
 
 
 def test_a_waiter_stays_in_the_database_it_asked_in(engine):
@@ -182,9 +182,9 @@ def test_a_pause_holds_requests_back_and_keeps_their_order(engine):
     assert ask(engine, second, "GET k", 1020) == b""
     assert engine.next_deadline() == 1100
     engine.tick(1099)
-    assert engine.woken == []
+    assert engine.woken_sessions == []
     engine.tick(1100)
-    assert engine.woken == [first, second]
+    assert engine.woken_sessions == [first, second]
     assert (first.reply.take(), second.reply.take()) == (b"+OK\r\n", b"$1\r\n1\r\n")
     assert engine.next_deadline() == -1
 
@@ -194,7 +194,7 @@ def test_a_pause_ends_by_itself_before_the_next_request(engine):
     ask(engine, admin, "CLIENT PAUSE 100", 1000)
     ask(engine, session, "SET k 1", 1010)
     assert ask(engine, admin, "GET k", 1100) == b"$1\r\n1\r\n"
-    assert engine.woken == [session]
+    assert engine.woken_sessions == [session]
 
 
 def test_a_pause_of_writes_lets_reads_pass(engine):
@@ -207,7 +207,7 @@ def test_a_pause_of_writes_lets_reads_pass(engine):
     assert ask(engine, writer, "EXEC", 1001) == b"" and writer.waiting is not None
     assert ask(engine, admin, "CLIENT UNPAUSE", 1002) == b"+OK\r\n"
     engine.tick(1002)
-    assert writer.reply.take() == b"*1\r\n+OK\r\n" and engine.woken == [writer]
+    assert writer.reply.take() == b"*1\r\n+OK\r\n" and engine.woken_sessions == [writer]
 
 
 def test_a_held_request_may_wait_on_its_own_account_afterwards(engine):
@@ -215,9 +215,9 @@ def test_a_held_request_may_wait_on_its_own_account_afterwards(engine):
     ask(engine, admin, "CLIENT PAUSE 100", 1000)
     ask(engine, session, "XREAD BLOCK 0 STREAMS s $", 1001)
     engine.tick(1100)
-    assert engine.woken == [] and session.waiting is not None
+    assert engine.woken_sessions == [] and session.waiting is not None
     ask(engine, admin, "XADD s * f v", 1101)
-    assert engine.woken == [session]
+    assert engine.woken_sessions == [session]
 
 
 def test_who_leaves_during_a_pause_is_not_heard_any_more(engine):
@@ -226,7 +226,7 @@ def test_who_leaves_during_a_pause_is_not_heard_any_more(engine):
     ask(engine, session, "SET k 1", 1001)
     engine.close(session)
     engine.tick(1100)
-    assert engine.woken == [] and ask(engine, admin, "EXISTS k", 1101) == b":0\r\n"
+    assert engine.woken_sessions == [] and ask(engine, admin, "EXISTS k", 1101) == b":0\r\n"
 
 
 def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
@@ -245,7 +245,7 @@ def test_pauses_only_grow(engine):
     admin, session = engine.session(), engine.session()
     ask(engine, admin, "CLIENT PAUSE 500 WRITE", 1000)
     engine.write_gate.pause(1200, False)
-    assert engine.write_gate.paused_until == 1500 and not engine.write_gate.writes_only
+    assert engine.write_gate.paused_until == 1500 and not engine.write_gate.pauses_writes_only
     engine.write_gate.end_pause()
     assert ask(engine, session, "GET k", 1001) == b"$-1\r\n"
     assert engine.write_gate.paused_until == 0

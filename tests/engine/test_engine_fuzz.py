@@ -11,7 +11,7 @@ ONE_REPLY_A_CHANNEL = {
     *(b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ssubscribe", b"sunsubscribe")
 }
 NAMES = [command.name for command in COMMANDS if command.name not in ONE_REPLY_A_CHANNEL]
-SUBWORDS = [sub.word for command in COMMANDS for sub in command.unique_subcommands()]
+SUBWORDS = [sub.last_name_part for command in COMMANDS for sub in command.unique_subcommands()]
 OPTIONS = b"""NX XX GT LT GET KEEPTTL EX PX EXAT PXAT MATCH COUNT TYPE STREAMS BLOCK MAXLEN MINID LIMIT
     = ~ * - + $ > NOMKSTREAM FULL STREAM SAMPLES ID ADDR USER SKIPME yes no ON OFF SKIP WRITE ALL TIMEOUT
     ERROR SETNAME AUTH default ASYNC SYNC DB REPLACE ENTRIESADDED MAXDELETEDID FILTERBY PATTERN ACLCAT MODULE
@@ -97,5 +97,5 @@ def test_any_words_get_one_reply_or_wait(seed):
         engine.close(session)
     assert engine.keyspace.blocking.count == 0
     assert not any(database.watched_keys.watches for database in engine.keyspace.databases)
-    assert not any(database.watched_keys.observed for database in engine.keyspace.databases)
+    assert not any(database.watched_keys.has_observers for database in engine.keyspace.databases)
     assert not engine.tracking.readers and not engine.tracking.broadcasts

@@ -18,7 +18,7 @@ class Client:
         self.engine = Engine()
         self.engine.set_effect_recording(True)
         self.engine.keyspace.settings.stream_node_max_entries = 3
-        self.engine.rule_registry.on_hot = self.open
+        self.engine.rule_registry.open_cold_storage = self.open
         self.session = self.engine.session()
 
     def open(self):
@@ -176,7 +176,7 @@ def test_a_read_only_replica_moves_its_own_nodes(client):
 
 
 def test_without_a_data_directory_the_rules_are_rejected(client):
-    client.engine.rule_registry.on_hot = None
+    client.engine.rule_registry.open_cold_storage = None
     client.add("s", 3)
     error = b"-ERR HOT-BYTES and HOT-AGE need a data directory, and these data are in memory only\r\n"
     assert client("XCFGSET s HOT-BYTES 1500 MAX-LEN 5") == error

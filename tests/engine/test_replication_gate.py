@@ -170,7 +170,7 @@ def test_all_who_wait_are_told_and_closed_when_the_role_changes(engine: Engine):
     ask(engine, idle, "CLIENT", "PAUSE", "1000", "WRITE")
     assert ask(engine, paused, "SET", "k", "v") == b""
     engine.unblock_all(CommandError(ROLE_CHANGED))
-    assert engine.woken == blocked
+    assert engine.woken_sessions == blocked
     for session in blocked:
         assert session.reply.take() == b"-" + ROLE_CHANGED.encode() + b"\r\n"
         assert session.closing and session.waiting is None

@@ -23,7 +23,7 @@ class Fixture:
             engine.keyspace.settings.stream_node_max_entries = 5
         for number in range(1, 101):
             self.both(b"XADD s %d-0 n %d" % (number, number))
-        self.cold.cool_all()
+        self.cold.cool_all_to_limit()
         self.cold.run_bytes = 600  # of memory, when runs are written again
         self.cold.start_writing = writer
 

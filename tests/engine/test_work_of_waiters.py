@@ -76,7 +76,7 @@ def test_a_reader_by_claim_is_tried_once_in_a_round(tried):
         blocking.signal(0, key)
     for index, key in blocking.take_ready():
         database = tried.engine.keyspace.databases[index]
-        counts[str(waiter.should_retry(blocking.round, database, key))] += 1
+        counts[str(waiter.begin_retry_if_useful(blocking.round_number, database, key))] += 1
     assert counts == {"True": 1, "False": len(KEYS) - 1}
 
 
@@ -144,7 +144,7 @@ def test_an_ack_beside_a_reader_calls_no_function_of_python_for_each_group():
 def test_the_orders_of_many_groups_are_created_in_several_turns(tried):
     def orders() -> int:
         groups = tried.engine.keyspace.databases[0].stream(b"s").unsorted_groups()
-        found = [group.pending.order for group in groups]
+        found = [group.pending.key_order for group in groups]
         return sum(order is not None and order.are_values_read for order in found)
 
     with_rules(tried, 120, b"LEASE", b"60000", b"ORDERED-BY", b"f")

@@ -6,7 +6,7 @@ import pytest
 from redis.lock import Lock
 
 from headrace.engine.engine import Engine
-from headrace.engine.write_gate import FAILOVER, SHUTDOWN, WriteGate
+from headrace.engine.write_gate import FAILOVER_PAUSE, SHUTDOWN_PAUSE, WriteGate
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
@@ -122,7 +122,7 @@ def test_a_failover_or_shutdown_that_ends_leaves_the_pause_of_a_client(engine: E
     admin, writer = engine.session(), engine.session()
     gate = engine.write_gate
     ask(engine, admin, "CLIENT PAUSE 4000 WRITE")
-    for owner in (FAILOVER, SHUTDOWN):
+    for owner in (FAILOVER_PAUSE, SHUTDOWN_PAUSE):
         gate.pause(1 << 52, True, owner)
         gate.end_pause(owner)
         engine.tick(1001)
@@ -137,14 +137,14 @@ def test_a_failover_goes_on_when_the_pause_of_a_client_ends(engine: Engine):
     admin, reader, writer = engine.session(), engine.session(), engine.session()
     gate = engine.write_gate
     ask(engine, admin, "CLIENT PAUSE 500 ALL")
-    gate.pause(1 << 52, True, FAILOVER)
+    gate.pause(1 << 52, True, FAILOVER_PAUSE)
     assert ask(engine, reader, "GET k") == ask(engine, writer, "SET k v") == b""
     engine.tick(1500)
     assert reader.reply.take() == b"$-1\r\n" and writer.reply.take() == b""
     assert ask(engine, admin, "CLIENT UNPAUSE") == b"+OK\r\n"
     engine.tick(1501)
     assert writer.reply.take() == b""
-    gate.end_pause(FAILOVER)
+    gate.end_pause(FAILOVER_PAUSE)
     engine.tick(1502)
     assert writer.reply.take() == b"+OK\r\n"
 

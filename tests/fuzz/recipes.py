@@ -161,11 +161,11 @@ class Reader:
         key, data = self.inp.string(), self.inp.string()
         self.said.append(b"k%d-%d [" % (int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")))
         pack = Listpack.from_bytes(data)
-        at = pack.first()
+        at = pack.first_at()
         while at >= 0:
             is_text = data[at] >> 6 == 2 or data[at] >> 4 == 0xE or data[at] == 0xF0
             self.said.append(b"'" * is_text + word_of(pack.get(at)))
-            at = pack.next(at)
+            at = pack.next_at(at)
         self.said.append(b"]\n")
 
     def group(self, kind: int) -> None:

@@ -71,7 +71,7 @@ def rows_of(data: bytes, pieces: list[bytes]) -> list[dict[str, Any]]:
     layout = LAYOUTS[data[0] % len(LAYOUTS)]
     mode = MODES[data[0] // 4 % len(MODES)]
     scanner = ReplyPageTokenizer()
-    decoder = layout.decoder(scanner, "orders", mode)
+    decoder = layout.new_decoder(scanner, "orders", mode)
     maker = BatchBuilder(layout, "orders")
     scanner.begin_page(b"1-1" if data[0] & 64 else b"")
     batches, whole = [], False
@@ -109,7 +109,7 @@ def fill_batch(data: bytes) -> set[Hashable]:
         return {"cut"}
     message = data[1 + head.message_offset : 1 + head.message_offset + head.message_bytes]
     if len(message) < head.message_bytes:
-        return {("cut", head.anchor_lost, head.more)}
+        return {("cut", head.anchor_lost, head.has_more)}
     batch = FILLERS[data[0] % 2].make_batch(head.rows, pa.py_buffer(message))
     batch.serialize()  # reads it all
     return {(data[0] % 2, head.last_id is None, min(batch.num_rows, 5))}

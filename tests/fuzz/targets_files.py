@@ -106,10 +106,10 @@ def load_node(data: bytes) -> set[Hashable]:
             key, node = inp.string(), inp.string()
         except Damaged:
             break
-        stream.load_node(key, node)
+        stream.append_stored_node(key, node)
         assert stream.tail is not None
         stream.tail.check()
-        stream.length += stream.tail.live
+        stream.length += stream.tail.live_count
         nodes += 1
     last = stream.last_entry_id() or StreamId(5, 5)
     stream.last_ms, stream.last_seq = last.ms, last.seq
@@ -193,7 +193,7 @@ class Memory:
             raise FileNotFoundError(name)
         return Source(self.files[name])
 
-    def append(self, name: str) -> Tail:
+    def open_append(self, name: str) -> Tail:
         """The file, to be cut."""
         return Tail(self.files, name)
 
@@ -239,7 +239,9 @@ def recover_log(data: bytes) -> set[Hashable]:
         write_rdb(engine.keyspace, state.extend, version=NEWEST, now_ms=0)
         states.append(state)
     assert states[0] == states[1]
-    return {(found.source, len(found.files), min(found.commands, 20), len(found.notes), min(found.keys, 4))}
+    return {
+        (found.source_kind, len(found.files), min(found.commands, 20), len(found.notes), min(found.keys, 4))
+    }
 
 
 def read_manifest(data: bytes) -> set[Hashable]:
@@ -279,11 +281,11 @@ def sealed_cold_file(data: bytes) -> bytes:
     """The file with right checksums where its runs, its index and its header end."""
     file = bytearray(data)
     if len(file) >= cold_file.HEADER_BYTES:
-        end = cold_file.HEADER.size
+        end = cold_file.HEADER_STRUCT.size
         file[end : end + 8] = xxh3_64_intdigest(bytes(file[:end])).to_bytes(8, "big")
     at = cold_file.HEADER_BYTES
     checksums = []
-    while file[at : at + 4] == cold_file.RUN_TAG and len(file) - at >= cold_file.RUN_HEADER.size:
+    while file[at : at + 4] == cold_file.RUN_TAG and len(file) - at >= cold_file.RUN_HEADER_STRUCT.size:
         end = at + cold_file.stated_run_size(bytes(file[at:])) - 8
         if end + 8 > len(file):
             break
@@ -292,7 +294,7 @@ def sealed_cold_file(data: bytes) -> bytes:
         at = end + 8
     if file.endswith(cold_file.END_TAG) and len(file) - at >= cold_file.FOOTER_BYTES:
         for i, checksum in enumerate(checksums):
-            end = at + (i + 1) * cold_file.INDEX_ENTRY.size
+            end = at + (i + 1) * cold_file.INDEX_ENTRY_STRUCT.size
             if end <= len(file) - cold_file.FOOTER_BYTES:
                 file[end - 8 : end] = checksum
         end = len(file) - 8 - len(cold_file.END_TAG)
@@ -325,22 +327,22 @@ def framed(data: bytes) -> bytes:
 
 def walk_listpack(data: bytes) -> set[Hashable]:
     """Checked, then read to both ends, then changed."""
-    listpack_walk.check(data)
+    listpack_walk.validate_and_count(data)
     pack = Listpack.from_bytes(data)
-    forwards, places, at = [], [], pack.first()
+    forwards, places, at = [], [], pack.first_at()
     while at >= 0:
         places.append(at)
         forwards.append(pack.get(at))
-        at = pack.next(at)
-    backwards, at = [], pack.last()
+        at = pack.next_at(at)
+    backwards, at = [], pack.last_at()
     while at >= 0:
         backwards.append(pack.get(at))
-        at = pack.previous(at)
+        at = pack.previous_at(at)
     assert forwards == backwards[::-1] and len(pack) == len(forwards)
     for at in reversed(places[:20]):
         pack.replace(at, b"12" if at % 2 else b"text")
     if places:
-        pack.delete(pack.first())
+        pack.delete(pack.first_at())
     pack.append(b"x")
     pack.check()
     return {min(len(forwards), 9), *(data[place] >> 4 for place in places)}

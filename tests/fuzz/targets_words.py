@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from fuzz.driver import NAMES, Target
 from fuzz.using import NOW
 from headrace.access.rule_errors import InvalidRule, InvalidUserFile, RejectedRule, UnclosedParenthesis
-from headrace.access.selector import BOTH, READ, WRITE, AccessRequest
+from headrace.access.selector import READ, READ_WRITE, WRITE, AccessRequest
 from headrace.access.user import User
 from headrace.access.users import Users, parse_user_file
 from headrace.client.url import parse_server_url
@@ -18,8 +18,8 @@ from headrace.errors import CommandError, ProtocolError, UsageError
 from headrace.keyspace.eviction import STREAM_OLDEST
 from headrace.resp.parser import RequestParser
 from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
-from headrace.server.config.config import INCLUDES_MAX, Config
-from headrace.server.config.directives import BY_NAME, DIRECTIVES
+from headrace.server.config.config import INCLUDE_DEPTH_MAX, Config
+from headrace.server.config.directives import DIRECTIVES, DIRECTIVES_BY_NAME
 from headrace.server.config.rewrite import rewritten
 from headrace.spark.options import OPTIONS, log, parse_options
 from headrace.streams.stream import Stream
@@ -30,7 +30,7 @@ CATALOGUE = build_catalogue(COMMANDS)
 def access_request(name: bytes, keys: list[bytes], uses: list[int]) -> AccessRequest:
     """What a command wants of these keys."""
     made = AccessRequest(name, keys)
-    made.key_positions, made.uses = list(range(len(keys))), uses
+    made.key_positions, made.key_uses = list(range(len(keys))), uses
     return made
 
 
@@ -38,7 +38,7 @@ WISHES = [
     access_request(b"get", [b"k"], [READ]),
     access_request(b"xadd", [b"orders"], [WRITE]),
     access_request(b"config|set", [], []),
-    access_request(b"xreadgroup", [b"a", b"k"], [BOTH, READ]),
+    access_request(b"xreadgroup", [b"a", b"k"], [READ_WRITE, READ]),
 ]
 RULES = b"""on off nopass resetpass reset >secret <secret #0123 !0123 ~* ~k* %R~a %W~b %RW~* allkeys
 resetkeys &* &news.* allchannels resetchannels +@all -@all +@read -@write +get -get +config|set -config
@@ -62,16 +62,16 @@ def same_user(user: User) -> None:
     It may change once, as redis-server's does: `%RW~*` is shown as `~*`, which takes the place of the
     patterns before it.
     """
-    texts = [user.text()]
+    texts = [user.user_file_line()]
     for _ in range(2):
         users = Users(CATALOGUE)
-        users.load([("line", texts[-1].split()[1:])])
+        users.replace_all([("line", texts[-1].split()[1:])])
         found = users.find(user.name)
         assert found is not None
-        assert [found.verdict(access_request) for access_request in WISHES] == [
-            user.verdict(access_request) for access_request in WISHES
+        assert [found.denial_code(access_request) for access_request in WISHES] == [
+            user.denial_code(access_request) for access_request in WISHES
         ], texts
-        texts.append(found.text())
+        texts.append(found.user_file_line())
     assert texts[2] == texts[1], texts
 
 
@@ -89,7 +89,7 @@ def change_users(data: bytes) -> set[Hashable]:
                 continue
             same_user(user)
             found |= {
-                (at, min(user.verdict(access_request), 1 << 40) >> 32)
+                (at, min(user.denial_code(access_request), 1 << 40) >> 32)
                 for at, access_request in enumerate(WISHES)
             }
             found |= {
@@ -99,33 +99,33 @@ def change_users(data: bytes) -> set[Hashable]:
                     len(user.selectors) > 1,
                 )
             }
-    lines = [users.lines()]
+    lines = [users.user_file_lines()]
     for _ in range(2):
         again = Users(CATALOGUE)
-        again.load(parse_user_file("users", b"\n".join(lines[-1])))
-        lines.append(again.lines())
+        again.replace_all(parse_user_file("users", b"\n".join(lines[-1])))
+        lines.append(again.user_file_lines())
     assert lines[2] == lines[1]
     whole = Users(CATALOGUE)
-    whole.load(parse_user_file("users", data))
-    return found | {("whole", len(whole.lines()))}
+    whole.replace_all(parse_user_file("users", data))
+    return found | {("whole", len(whole.user_file_lines()))}
 
 
 def configure(data: bytes) -> set[Hashable]:
     """A configuration: read, shown, written anew, and read again as what it was."""
     config = Config()
-    config.read_lines("headrace.conf", data.split(b"\n"), INCLUDES_MAX)
+    config.read_lines("headrace.conf", data.split(b"\n"), INCLUDE_DEPTH_MAX)
     fresh = rewritten(config, b"")
     again = Config()
-    again.read_lines("again", fresh.split(b"\n"), INCLUDES_MAX)
+    again.read_lines("again", fresh.split(b"\n"), INCLUDE_DEPTH_MAX)
     changed = {
         name
         for name in config.values
-        if config.values[name] != BY_NAME[name].kind.parse([BY_NAME[name].default])
+        if config.values[name] != DIRECTIVES_BY_NAME[name].kind.parse([DIRECTIVES_BY_NAME[name].default])
     }
-    for name, directive in BY_NAME.items():
+    for name, directive in DIRECTIVES_BY_NAME.items():
         if name != "user":
             assert again.values[name] == config.values[name], (name, config.values[name], again.values[name])
-            assert directive.kind.parse([config.formatted(name)]) == config.values[name], name
+            assert directive.kind.parse([config.formatted_value(name)]) == config.values[name], name
     found: set[Hashable] = {*changed, len(config.warnings) > 0}
     pairs = [line.split(None, 1) for line in data.split(b"\n")]
     try:

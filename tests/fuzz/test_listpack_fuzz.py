@@ -28,7 +28,7 @@ class Guard(bytearray):
 def checked(data):
     """What check() thinks of data; None when it refuses."""
     try:
-        return listpack_walk.check(data if COMPILED else Guard(data))
+        return listpack_walk.validate_and_count(data if COMPILED else Guard(data))
     except ValueError:
         return None
 
@@ -37,14 +37,14 @@ def read_whole(data):
     """Read data as a listpack by every way there is, once check() has let it pass."""
     pack = Listpack.from_bytes(data)
     pack.check()
-    forwards, at = [], pack.first()
+    forwards, at = [], pack.first_at()
     while at >= 0:
         forwards.append(pack.get(at))
-        at = pack.next(at)
-    backwards, at = [], pack.last()
+        at = pack.next_at(at)
+    backwards, at = [], pack.last_at()
     while at >= 0:
         backwards.append(pack.get(at))
-        at = pack.previous(at)
+        at = pack.previous_at(at)
     assert forwards == backwards[::-1]
     return forwards
 

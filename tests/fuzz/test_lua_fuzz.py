@@ -112,7 +112,7 @@ class Host(ScriptHost):
     def set_replication(self, flags: int) -> None:
         assert 0 <= flags <= 3
 
-    def register(self, name: bytes, flags: int, description: bytes | None) -> None:
+    def register_function(self, name: bytes, flags: int, description: bytes | None) -> None:
         pass
 
 

@@ -34,12 +34,12 @@ def use(key, data):
     """Load data and do with it all that can be done, if it loads at all."""
     stream = Stream()
     try:
-        stream.load_node(key, data)
+        stream.append_stored_node(key, data)
     except ValueError:
         return
     node = stream.tail
     node.check()
-    stream.length = node.live
+    stream.length = node.live_count
     stream.last_ms = stream.last_seq = U64_MAX - 1
     stream.update_first_id()
     walk = EntryWalk(node)
@@ -52,9 +52,9 @@ def use(key, data):
         while iterator.next():
             assert len(iterator.remaining_pieces()) == 2 * iterator.field_count
             ids.append((iterator.ms, iterator.seq))
-    assert ids[: node.live] == ids[node.live :][::-1]
+    assert ids[: node.live_count] == ids[node.live_count :][::-1]
     stream.copy().check()
-    trim_by_length(stream, max(0, node.live - 1), False, 0)
+    trim_by_length(stream, max(0, node.live_count - 1), False, 0)
     for ms, seq in set(ids):
         stream.delete(ms, seq)
     assert stream.length == 0
@@ -83,15 +83,15 @@ def test_nodes_with_elements_changed_are_refused_or_work(entries, changes, cut):
         return
     pack = stream.tail.pack
     offsets = []
-    at = pack.first()
+    at = pack.first_at()
     while at >= 0:
         offsets.append(at)
-        at = pack.next(at)
+        at = pack.next_at(at)
     places = {place % len(offsets): number for place, number in changes}
     for place in sorted(places, reverse=True):  # from the end on: what follows a change may move
         pack.replace_int(offsets[place], places[place])
     for _ in range(cut if changes else 0):
-        pack.delete(pack.last())
+        pack.delete(pack.last_at())
     use(StreamId(5, 0).key(), pack.to_bytes())
 
 

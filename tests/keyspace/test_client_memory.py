@@ -58,7 +58,7 @@ def test_memory_of_waiters_is_returned_in_whatever_order_they_leave(seed):
         waiters.append(waiter)
         assert before < memory.total <= before + waiter.memory_bytes()
         if dice.random() < 0.1:
-            blocking.separate_waiters(0, b"a")
+            blocking.clear_wait_classes(0, b"a")
         if dice.random() < 0.4:
             blocking.remove(waiters.pop(dice.randrange(len(waiters))))
     for waiter in waiters:

@@ -35,7 +35,7 @@ def test_a_command_of_several_effects_is_a_transaction_of_its_own():
     effects.recording = True
     effects.record(0, [b"BEFORE"])
     for words in ([b"ALONE"], [b"A", b"B"]):
-        start = effects.position()
+        start = effects.next_index()
         for word in words:
             effects.record(0, [word])
         effects.make_atomic(start)
@@ -47,7 +47,7 @@ def test_inside_of_a_transaction_it_is_part_of_that():
     effects.recording = True
     effects.begin_transaction()
     effects.record(0, [b"A"])
-    start = effects.position()
+    start = effects.next_index()
     effects.record(0, [b"B"])
     effects.record(0, [b"C"])
     effects.make_atomic(start)

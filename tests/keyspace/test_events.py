@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.keyspace.events import ALL, CLASS_BITS, Events, format_classes, parse_classes
+from headrace.keyspace.events import ALL_CLASS_LETTERS, CLASS_BITS, Events, format_classes, parse_classes
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 
@@ -79,7 +79,7 @@ def test_a_letter_of_no_class_is_refused_with_those_there_are():
 
 def test_every_class_has_a_bit_of_its_own():
     assert len(set(CLASS_BITS.values())) == len(CLASS_BITS)
-    assert parse_classes("A") == sum(CLASS_BITS[letter] for letter in ALL)
+    assert parse_classes("A") == sum(CLASS_BITS[letter] for letter in ALL_CLASS_LETTERS)
 
 
 def test_a_key_that_is_stored_is_new_or_overwritten_and_perhaps_of_another_type(told):

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from headrace.engine.engine import Engine
-from headrace.keyspace.eviction import LOOKED_AT_MAX, NODES_MAX, SAMPLE_SIZE
-from headrace.keyspace.keyspace import Keyspace, string_bytes
+from headrace.keyspace.eviction import EVICTED_NODES_MAX, LOOKED_AT_MAX, SAMPLE_SIZE
+from headrace.keyspace.keyspace import Keyspace, string_memory_bytes
 from headrace.streams.stream import Stream
 from support.all_commands import Follower, History
 from support.cold_support import RunsInMemory
@@ -62,12 +62,12 @@ def weighed(keyspace: Keyspace) -> int:
     total = keyspace.client_memory.total
     for database in keyspace.databases:
         for key, value in database.values.items():
-            total += PLACE + string_bytes(len(key)) + (TIME if database.expiry(key) >= 0 else 0)
+            total += PLACE + string_memory_bytes(len(key)) + (TIME if database.expiry(key) >= 0 else 0)
             if isinstance(value, Stream):
                 value.check()  # its own weight is the sum of its parts'
                 total += value.memory.total
             else:
-                total += string_bytes(len(value))
+                total += string_memory_bytes(len(value))
     return total
 
 
@@ -154,8 +154,8 @@ def test_the_cache_of_cold_runs_makes_room_before_a_write_is_refused() -> None:
     cold = server.engine.open_cold_storage(RunsInMemory(), 0)
     cold.run_bytes = 1
     server.fill("s", 300)
-    cold.limit = 1
-    cold.cool_all()
+    cold.hot_bytes_limit = 1
+    cold.cool_all_to_limit()
     server.say("XRANGE", "s", "-", "+")
     assert cold.cache.memory.total > 10_000
     server.keyspace.memory.limit = server.keyspace.memory.total - 5_000
@@ -246,7 +246,7 @@ def test_work_is_bounded_and_goes_on_with_every_write() -> None:
     while server.keyspace.memory.total > 20_000:
         before = server.engine.write_gate.eviction.evicted_entries
         assert server.say("SET", "k", "v") == b"+OK\r\n"
-        assert server.engine.write_gate.eviction.evicted_entries - before <= NODES_MAX * NODE
+        assert server.engine.write_gate.eviction.evicted_entries - before <= EVICTED_NODES_MAX * NODE
         rounds += 1
     assert 5 < rounds < 50
 
@@ -258,7 +258,10 @@ def test_a_large_request_evicts_more() -> None:
     value = b"x" * 20_000
     for n in range(10):
         assert server.say("SET", f"k{n}", value) == b"+OK\r\n"
-        assert server.keyspace.memory.total <= server.keyspace.memory.limit + string_bytes(len(value)) + 100
+        assert (
+            server.keyspace.memory.total
+            <= server.keyspace.memory.limit + string_memory_bytes(len(value)) + 100
+        )
 
 
 def test_writes_are_rejected_when_nothing_can_be_evicted() -> None:

@@ -33,7 +33,7 @@ def test_the_last_expiry_set_is_valid():
     assert expiry.next_expiry() == 50
     assert expiry.get(b"a") == 50 and expiry.get(b"b") == -1
     assert not expiry.is_due(b"a", 49) and expiry.is_due(b"a", 50) and not expiry.is_due(b"b", 50)
-    assert expiry.total == 50 and len(expiry) == 1
+    assert expiry.sum_of_times == 50 and len(expiry) == 1
 
 
 def test_a_time_set_again_and_again_does_not_pile_up():
@@ -46,7 +46,7 @@ def test_a_time_set_again_and_again_does_not_pile_up():
         expiry.remove(expiry.next_due_key(10**9))
         stale += 1
     assert stale == 2
-    assert expiry.total == 0
+    assert expiry.sum_of_times == 0
 
 
 def test_random_times_are_those_of_a_dictionary():
@@ -66,14 +66,14 @@ def test_random_times_are_those_of_a_dictionary():
             now = rng.randrange(5_000)
             assert expiry.count_due(now) == sum(at <= now for at in model.values())
             assert expiry.next_expiry() == min(model.values())
-            assert expiry.total == sum(model.values())
+            assert expiry.sum_of_times == sum(model.values())
     assert {key: expiry.get(key) for key in model} == model
     while (key := expiry.next_due_key(2_500)) is not None:
         assert model.pop(key) == expiry.get(key)
         expiry.remove(key)
     assert min(model.values()) > 2_500 and len(expiry) == len(model)
     expiry.clear()
-    assert len(expiry) == expiry.total == memory.total == 0
+    assert len(expiry) == expiry.sum_of_times == memory.total == 0
 
 
 def test_a_snapshot_keeps_the_times_of_its_moment():
@@ -97,7 +97,7 @@ def test_a_time_before_1970_counts_as_1970():
     expiry = Expiry(MemoryAccount())
     expiry.set(b"a", -5)
     expiry.set(b"a", -7)
-    assert expiry.get(b"a") == 0 and expiry.is_due(b"a", 0) and expiry.total == 0 and len(expiry) == 1
+    assert expiry.get(b"a") == 0 and expiry.is_due(b"a", 0) and expiry.sum_of_times == 0 and len(expiry) == 1
     assert expiry.remove(b"a") and expiry.memory.total == 0
 
 
@@ -105,7 +105,7 @@ def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
     expiry = Expiry(MemoryAccount())
     for i in range(4):
         expiry.set(b"%d" % i, 2**63 - 1)
-    assert expiry.total // len(expiry) == 2**63 - 1
+    assert expiry.sum_of_times // len(expiry) == 2**63 - 1
 
 
 def test_removed_expiries_leave_no_stale_items():
@@ -121,4 +121,4 @@ def test_removed_expiries_leave_no_stale_items():
     expected = max(sys.getrefcount(key) for key in fresh)
     held = sum(count > expected for count in references)
     assert held <= 64, "a key is held by a time that it has no more"
-    assert len(expiry) == expiry.total == memory.total == 0
+    assert len(expiry) == expiry.sum_of_times == memory.total == 0

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from headrace.keyspace.key_table import PARTS, KeyTable
+from headrace.keyspace.key_table import PART_COUNT, KeyTable
 
 SPLIT_AT = 1024
 
@@ -22,7 +22,7 @@ def test_a_table_agrees_with_a_dictionary(seed: int) -> None:
             table.put(key, step, key not in model)
             model[key] = step
         assert table.find(key) == table.get(key) == model.get(key)
-    assert len(table.parts) == PARTS
+    assert len(table.parts) == PART_COUNT
     assert table.count == len(table) == len(model)
     assert dict(table.items()) == model
     assert sorted(table) == sorted(table.keys()) == sorted(model)
@@ -42,13 +42,13 @@ def test_few_keys_are_in_the_order_of_arrival() -> None:
     assert list(table) == keys
     assert len(table.parts) == 1
     table.put(b"one more", 1, True)
-    assert len(table.parts) == PARTS and len(table) == SPLIT_AT + 1
+    assert len(table.parts) == PART_COUNT and len(table) == SPLIT_AT + 1
 
 
 @pytest.mark.parametrize("form", ["%d", "key:%08d:value", "{user}:%d", "%032d", "%d" + "x" * 64])
 def test_similar_keys_are_distributed_evenly(form: str) -> None:
     table = KeyTable()
-    for i in range(100 * PARTS):
+    for i in range(100 * PART_COUNT):
         table.put((form % i).encode(), i, True)
     sizes = [len(part) for part in table.parts]
     assert min(sizes) > 40 and max(sizes) < 160
@@ -69,7 +69,7 @@ def test_a_scan_that_begins_before_the_split_returns_all_keys() -> None:
     cursor, found = table.scan(0, 100)
     for i in range(1000):
         table.put(b"new %d" % i, i, True)
-    assert table.single is None
+    assert table.single_part is None
     while cursor:
         cursor, keys = table.scan(cursor, 100)
         found += keys

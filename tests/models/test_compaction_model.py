@@ -87,7 +87,7 @@ class Twice(RuleBasedStateMachine):
         while more:
             nodes.append(cursor.value)
             more = cursor.next()
-        ends = [after.ms for node, after in pairwise(nodes) if node.reclaimed]
+        ends = [after.ms for node, after in pairwise(nodes) if node.reclaimed_count]
         if ends:
             end = data.draw(st.sampled_from(ends))
             self.say(b"XDEL", key, *[b"%d" % i for i in range(end, self.last + 1)])

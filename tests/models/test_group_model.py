@@ -124,7 +124,7 @@ class GroupModel(RuleBasedStateMachine):
     def touch(self, pick, time, count):
         if self.pending:
             one = self.picked(pick)
-            self.group.pending.touch(self.group.pending.find(*one), time, count)
+            self.group.pending.record_redelivery(self.group.pending.find(*one), time, count)
             self.step_out(one)
             self.line_up(one, self.pending[one][0], time, count)
 
@@ -144,7 +144,7 @@ class GroupModel(RuleBasedStateMachine):
         for consumer in self.group.consumers():
             self.group.drop_consumer(consumer)
         while self.group.pending.count:
-            self.group.pending.remove(self.group.pending.oldest())
+            self.group.pending.remove(self.group.pending.first_by_delivery())
         self.group.check()
         self.group = twin
 
@@ -153,12 +153,12 @@ class GroupModel(RuleBasedStateMachine):
         one = self.ids[pick % len(self.ids)]
         pending = self.group.pending
         rest = sorted(i for i in self.pending if i >= one)
-        assert self.walk(pending.first_from(*one), pending.after) == rest
+        assert self.walk(pending.first_by_id_from(*one), pending.next_by_id) == rest
         consumer = self.consumer(name)
         own = [i for i in rest if self.pending[i][0] == name]
         assert (
             self.walk(
-                pending.of_consumer_from(consumer, *one),
+                pending.first_of_consumer_from(consumer, *one),
                 lambda slot: pending.next_of_consumer(consumer, slot),
             )
             == own
@@ -171,10 +171,10 @@ class GroupModel(RuleBasedStateMachine):
         self.group.check()
         pending = self.group.pending
         assert (pending.count, pending.unowned_count) == (len(self.pending), len(self.unowned))
-        assert self.walk(pending.first_from(0, 0), pending.after) == sorted(self.pending)
-        assert self.walk(pending.oldest(), pending.newer) == self.order()
-        assert self.walk(pending.newest(), lambda slot: -1) == self.order()[-1:]
-        assert self.walk(pending.last(), lambda slot: -1) == sorted(self.pending)[-1:]
+        assert self.walk(pending.first_by_id_from(0, 0), pending.next_by_id) == sorted(self.pending)
+        assert self.walk(pending.first_by_delivery(), pending.next_by_delivery) == self.order()
+        assert self.walk(pending.last_by_delivery(), lambda slot: -1) == self.order()[-1:]
+        assert self.walk(pending.last_by_id(), lambda slot: -1) == sorted(self.pending)[-1:]
         for one, entry in self.pending.items():
             assert self.read(pending.find(*one)) == (one, entry)
         assert [c.name for c in self.group.consumers()] == sorted(self.names)

@@ -28,9 +28,9 @@ class ListpackModel(RuleBasedStateMachine):
         self.values = []
 
     def offset(self, i):
-        at = self.pack.first()
+        at = self.pack.first_at()
         for _ in range(i):
-            at = self.pack.next(at)
+            at = self.pack.next_at(at)
         return at
 
     @rule(value=VALUES)
@@ -38,7 +38,7 @@ class ListpackModel(RuleBasedStateMachine):
         at = self.pack.append(value)
         self.values.append(value)
         assert self.pack.get(at) == value
-        assert self.pack.last() == at
+        assert self.pack.last_at() == at
 
     @rule(v=st.integers(-(2**63), 2**63 - 1))
     def append_int(self, v):
@@ -94,14 +94,14 @@ class ListpackModel(RuleBasedStateMachine):
     def both_hold_the_same(self):
         self.pack.check()
         assert len(self.pack) == len(self.values)
-        forwards, at = [], self.pack.first()
+        forwards, at = [], self.pack.first_at()
         while at >= 0:
             forwards.append(self.pack.get(at))
-            at = self.pack.next(at)
-        backwards, at = [], self.pack.last()
+            at = self.pack.next_at(at)
+        backwards, at = [], self.pack.last_at()
         while at >= 0:
             backwards.append(self.pack.get(at))
-            at = self.pack.previous(at)
+            at = self.pack.previous_at(at)
         assert forwards == self.values
         assert backwards == self.values[::-1]
 

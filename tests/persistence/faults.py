@@ -50,8 +50,8 @@ class FaultyFiles:
     def create(self, name: str) -> "FaultyFile":
         return FaultyFile(self, self.step("create", name, lambda: self.files.create(name)))
 
-    def append(self, name: str) -> "FaultyFile":
-        return FaultyFile(self, self.step("append", name, lambda: self.files.append(name)))
+    def open_append(self, name: str) -> "FaultyFile":
+        return FaultyFile(self, self.step("append", name, lambda: self.files.open_append(name)))
 
     def source(self, name: str) -> DiskSource:
         return self.files.source(name)

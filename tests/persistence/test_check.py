@@ -44,7 +44,7 @@ def snapshot():
 def new_engine():
     engine = Engine()
     replayer = SkippingReplayer(engine, NOW_MS)
-    return engine.keyspace, replayer.replay, replayer.skipped
+    return engine.keyspace, replayer.replay, replayer.skipped_counts
 
 
 def check(path):
@@ -253,14 +253,14 @@ def test_a_command_of_another_server_is_counted_and_not_damage(tmp_path, name):
     path.write_bytes(LOG + record(*name.split(), "k", "v") + record("SET", "k", "2"))
     report = check(path)
     assert report.damage is None and states(report) == [("a.incr.aof", "good")]
-    assert dict(report.foreign) == {f"{name.split()[0].upper()} command": 1}
+    assert dict(report.foreign_counts) == {f"{name.split()[0].upper()} command": 1}
 
 
 def test_a_name_that_no_command_can_have_is_damage(tmp_path):
     path = tmp_path / "a.incr.aof"
     path.write_bytes(LOG + record(b"X\0DD", "k", "v"))
     report = check(path)
-    assert report.damage is not None and not report.foreign and report.valid_bytes == len(LOG)
+    assert report.damage is not None and not report.foreign_counts and report.valid_bytes == len(LOG)
 
 
 @pytest.mark.parametrize("data", [b"REDIS0099", b"REDIS0010\x06\x01kx", b"REDIS0010\xf6"])
@@ -268,5 +268,5 @@ def test_what_cannot_be_skipped_ends_the_check_without_damage(tmp_path, data):
     path = tmp_path / "dump.rdb"
     path.write_bytes(data)
     report = check(path)
-    assert report.damage is None and report.unreadable is not None
+    assert report.damage is None and report.unreadable_data is not None
     assert states(report) == [("dump.rdb", "foreign")]

@@ -80,7 +80,7 @@ def raw_run(raw: bytes, count: int, raw_size: int | None = None) -> bytes:
     """Return a sealed run of these raw bytes."""
     packed = ZlibCodec().compress(raw)
     size = len(raw) if raw_size is None else raw_size
-    head = cold_file.RUN_HEADER.pack(cold_file.RUN_TAG, ZlibCodec.number, count, size, len(packed))
+    head = cold_file.RUN_HEADER_STRUCT.pack(cold_file.RUN_TAG, ZlibCodec.number, count, size, len(packed))
     return sealed(head + packed + bytes(8))
 
 

@@ -43,7 +43,7 @@ def written(cold: ColdFiles, seed: int, runs: int = 4) -> tuple[list[Nodes], lis
 def again(cold: ColdFiles, places: list[RunPlace]) -> tuple[ColdFiles, list[RunPlace]]:
     """Refer to the places as after a restart."""
     other = ColdFiles(cold.files, DIRECTORY)
-    return other, [other.place_of(p.file.name, p.offset, p.size, p.checksum) for p in places]
+    return other, [other.place_from_log(p.file.name, p.offset, p.size, p.checksum) for p in places]
 
 
 def test_runs_are_read_as_they_were_written_also_after_a_restart(cold: ColdFiles) -> None:
@@ -214,11 +214,11 @@ def test_places_are_only_in_files_that_are_there(cold: ColdFiles, files: FaultyF
         "5.cold": "the file is missing; put it back",
     }.items():
         with pytest.raises(Damaged, match=what):
-            cold.place_of(name, place.offset, place.size, place.checksum)
+            cold.place_from_log(name, place.offset, place.size, place.checksum)
     for offset, size in ((place.offset, place.size + 1), (place.offset - 1, place.size), (1 << 70, 5)):
         with pytest.raises(Damaged, match="do not contain the run"):
-            cold.place_of("1.cold", offset, size, place.checksum)
-    wrong = cold.place_of("1.cold", place.offset, place.size, place.checksum ^ 1)
+            cold.place_from_log("1.cold", offset, size, place.checksum)
+    wrong = cold.place_from_log("1.cold", place.offset, place.size, place.checksum ^ 1)
     with pytest.raises(DamagedColdRun, match="another run is stored there"):
         cold.read(wrong)
 
@@ -232,11 +232,11 @@ def test_a_file_is_removed_when_neither_a_place_nor_a_manifest_needs_it(
     places = cold.write([nodes([os.urandom(3000)]) for _ in range(4)])
     cold.close()
     assert cold.remove_unreferenced() == 0
-    cold.set_needed(["1.cold", "2.cold"])
+    cold.set_needed_names(["1.cold", "2.cold"])
     del places[1:3]
     assert cold.remove_unreferenced() == 1
     assert files.list(DIRECTORY) == ["1.cold", "2.cold", "4.cold"]
-    cold.set_needed([])
+    cold.set_needed_names([])
     files.fail("remove")
     assert cold.remove_unreferenced() == 0
     assert cold.remove_unreferenced() == 1
@@ -259,7 +259,7 @@ def test_files_that_nothing_needs_at_the_start_are_orphans(cold: ColdFiles, file
     cold.close()
     path_of(files, "notes.txt").write_text("of somebody else")
     other = ColdFiles(files, DIRECTORY)
-    other.set_needed(["1.cold"])
+    other.set_needed_names(["1.cold"])
     kept = other.open("3.cold")
     assert other.orphans() == ["2.cold", "4.cold"]
     assert other.remove_orphans() == (2, places[1].file.size + places[3].file.size)

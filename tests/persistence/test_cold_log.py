@@ -21,7 +21,7 @@ from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory, write_file
-from headrace.persistence.rdb.versions import COMPATIBLE
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.persistence.recovery import recover
 from persistence.faults import FaultyFiles
@@ -77,17 +77,17 @@ class ColdServer:
         """Add entries, all but the last of which become cold."""
         for _ in range(entries):
             self.run(f"XADD {key} * n 1 text {os.urandom(30).hex()}")
-        self.storage.cool_all()
+        self.storage.cool_all_to_limit()
 
     def write_base(self, file: Any) -> None:
         assert self.log.rewrite is not None
         write_rdb(
             self.engine.keyspace,
             partial(write_all, file),
-            version=COMPATIBLE,
+            version=COMPATIBLE_VERSION,
             now_ms=NOW_MS,
             aof_base=True,
-            references=self.log.rewrite.references,
+            references=self.log.rewrite.cold_references,
         )
 
     def rewrite(self, between: Any = lambda: None) -> bool:
@@ -190,7 +190,9 @@ def test_no_manifest_names_a_file_that_is_lost(files: FaultyFiles, tmp_path: pat
     after = Manifest.load(files, NAMES)
     assert before is not None and after is not None and after.base == before.base
     path.write_bytes(data)
-    server.cold.accept("1.cold", files.identity(NAMES.cold_path("1.cold")))  # as the monitor does
+    server.cold.accept_replaced_file(
+        "1.cold", files.identity(NAMES.cold_path("1.cold"))
+    )  # as the monitor does
     assert server.rewrite()
 
 
@@ -264,7 +266,7 @@ def checked(tmp_path: pathlib.Path) -> CheckReport:
     def new_engine() -> Any:
         engine = Engine()
         replayer = SkippingReplayer(engine, NOW_MS)
-        return engine.keyspace, replayer.replay, replayer.skipped
+        return engine.keyspace, replayer.replay, replayer.skipped_counts
 
     return check_file(str(tmp_path / NAMES.directory), new_engine, NOW_MS)
 

@@ -63,7 +63,7 @@ def check_all(keyspace: Keyspace) -> int:
 def run_and_cool(history: History, cold: ColdStorage) -> None:
     for _ in range(20):
         history.run(10)
-        cold.cool_all()
+        cold.cool_all_to_limit()
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -91,8 +91,8 @@ def test_a_base_among_random_commands_is_equal_to_one_without_references(seed: i
         for _ in rdb_steps(image, out, version=version, aof_base=True, references=references):
             if not view:
                 history.run(random.choice([0, 1, 5]))
-                cold.cool_all()
-        out.end(True)
+                cold.cool_all_to_limit()
+        out.write_trailer(True)
         if not view:
             keyspace.release(image)
         encoder = RdbEncoder()
@@ -125,9 +125,9 @@ def test_a_snapshot_among_random_commands_has_the_nodes_of_runs(seed: int, compr
         out = RdbOutput(thread.put, compress, deferred=True)
         for _ in rdb_steps(image, out, version=version):
             history.run(random.choice([0, 1, 5]))
-            cold.cool_all()
+            cold.cool_all_to_limit()
             thread.wait_for_room()
-        out.end(True)
+        out.write_trailer(True)
         thread.finish()
         assert thread.wait(20) and thread.size() == len(written)
         keyspace.release(image)
@@ -143,7 +143,7 @@ def snapshot(engine: Engine) -> tuple[EncoderThread, bytearray]:
     with contextlib.suppress(DamagedColdRun):  # thread.size() raises it
         for _ in rdb_steps(engine.keyspace.view(START_MS), out, version=VERSIONS[0]):
             pass
-        out.end(True)
+        out.write_trailer(True)
         thread.finish()
     assert thread.wait(20)
     return thread, written
@@ -188,7 +188,7 @@ def cold_base(entries: int = 60) -> tuple[Engine, bytes, SimulatedFiles]:
     cold.run_bytes = 100
     for number in range(1, entries + 1):
         talk(engine, b"XADD s %d-0 n %d" % (number, number))
-    cold.cool_all()
+    cold.cool_all_to_limit()
     return engine, base_of(engine), files
 
 
@@ -261,7 +261,7 @@ def test_a_base_without_its_cold_files_is_not_loaded(what: str) -> None:
     if what == "missing":
         files.remove(f"{DIRECTORY}/1.cold")
     elif what == "short":
-        files.append(f"{DIRECTORY}/1.cold").truncate(100)
+        files.open_append(f"{DIRECTORY}/1.cold").truncate(100)
     if what != "none":
         open_cold(engine, files)
     texts = {

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.persistence.data_directory import LARGE_BYTES, LOCK_NAME, DataDirectory, DiskDirectory
+from headrace.persistence.data_directory import LARGE_FILE_BYTES, LOCK_NAME, DataDirectory, DiskDirectory
 from support.waiting import wait_until
 
 HOLDER = """
@@ -50,7 +50,7 @@ def test_a_truncated_file_is_appended_to_at_its_end(files: DiskDirectory) -> Non
 
 
 def test_append_keeps_the_contents_and_create_truncates(files: DiskDirectory) -> None:
-    for opened, expected in ((files.append, b"x"), (files.append, b"xx"), (files.create, b"x")):
+    for opened, expected in ((files.open_append, b"x"), (files.open_append, b"xx"), (files.create, b"x")):
         file = opened("a")
         file.write(b"x")
         assert file.size() == len(expected)
@@ -95,7 +95,7 @@ def test_a_read_that_the_system_shortens_is_continued(
     found.close()
 
 
-@pytest.mark.parametrize("size", [0, LARGE_BYTES - 1, LARGE_BYTES])
+@pytest.mark.parametrize("size", [0, LARGE_FILE_BYTES - 1, LARGE_FILE_BYTES])
 def test_a_removed_file_holds_no_descriptor(files: DiskDirectory, size: int) -> None:
     before = set(os.listdir("/proc/self/fd"))
     file = files.create("a")
@@ -179,7 +179,7 @@ def test_a_pipe_instead_of_a_file_is_an_error_and_does_not_block(tmp_path):
     with pytest.raises(OSError, match="not a regular file"):
         disk.random_access("pipe")
     with pytest.raises(OSError, match="No such device"):
-        disk.append("pipe")
+        disk.open_append("pipe")
     (tmp_path / "directory").mkdir()
     with pytest.raises(IsADirectoryError):
         disk.source("directory")

@@ -42,10 +42,10 @@ def user(tmp_path) -> User:
 
 
 def test_a_failure_is_reported_once_and_its_end_once(user, caplog) -> None:
-    user.log.report()
+    user.log.report_failure()
     for failure in ("full", "full", "broken", "", ""):
         user.log.failure = failure
-        user.log.report()
+        user.log.report_failure()
     assert user.reports == ["full", "broken", ""]
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
@@ -54,7 +54,7 @@ def test_writes_that_are_accepted_again_need_a_reason_only_if_they_were_rejected
     user.log.accept_writes("the log was turned off")
     assert user.reports == [] and not caplog.records
     user.log.failure = "full"
-    user.log.report()
+    user.log.report_failure()
     user.log.accept_writes("the log was turned off")
     assert user.reports == ["full", ""]
     assert caplog.messages[-1] == "the log was turned off"
@@ -62,12 +62,12 @@ def test_writes_that_are_accepted_again_need_a_reason_only_if_they_were_rejected
 
 def test_writes_do_not_stay_rejected_when_the_report_is_interrupted(user) -> None:
     user.log.failure = "full"
-    user.log.report()
+    user.log.report_failure()
     user.log.failure = ""
     user.interrupted = True
     with pytest.raises(Interrupt):
-        user.log.report()
-    user.log.report()
+        user.log.report_failure()
+    user.log.report_failure()
     assert user.reports == ["full", ""]
 
 

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from headrace.persistence.aof.encoded_effects import EncodedEffects
-from headrace.persistence.aof.log_buffer import Item, LogBuffer
+from headrace.persistence.aof.log_buffer import DatabaseRequest, LogBuffer
 from headrace.replication.backlog import Backlog
 
 
-def one_effect(rng: random.Random) -> Item:
+def one_effect(rng: random.Random) -> DatabaseRequest:
     return rng.choice([0, 0, 0, 1, 2]), [
         b"SET",
         rng.randbytes(rng.randrange(9)),
@@ -32,7 +32,7 @@ def test_log_and_replicas_get_what_each_would_encode_alone(seed: int) -> None:
         effects = [one_effect(rng) for _ in range(rng.randrange(1, 4))]
         stream_alone.put_all(effects)
         log_alone.put_all(effects)
-        turn: list[Item] = []
+        turn: list[DatabaseRequest] = []
         for effect in effects:
             turn.append(effect)
             if rng.random() < 0.3:  # WAIT within the turn
@@ -53,7 +53,7 @@ def test_log_and_replicas_get_what_each_would_encode_alone(seed: int) -> None:
 def test_a_replica_that_begins_here_gets_a_select_which_the_log_does_not_need() -> None:
     encoded, log = EncodedEffects(), LogBuffer()
     for key in (b"a", b"b"):
-        turn: list[Item] = [(3, [b"DEL", key])]
+        turn: list[DatabaseRequest] = [(3, [b"DEL", key])]
         encoded.forget_database()
         encoded.encode(turn)
         assert bytes(encoded.unfed_bytes()).startswith(b"*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n")
@@ -64,7 +64,7 @@ def test_a_replica_that_begins_here_gets_a_select_which_the_log_does_not_need() 
 
 def test_effects_before_the_first_replica_are_only_for_the_log() -> None:
     encoded, log = EncodedEffects(), LogBuffer()
-    turn: list[Item] = [(0, [b"DEL", b"before"])]
+    turn: list[DatabaseRequest] = [(0, [b"DEL", b"before"])]
     encoded.encode(turn)
     encoded.mark_fed()
     assert not encoded.has_unfed()
@@ -91,7 +91,7 @@ def test_a_turn_whose_first_encoding_is_interrupted_begins_with_its_database() -
 
 def test_encoding_that_is_interrupted_is_repeated() -> None:
     encoded, log = EncodedEffects(), LogBuffer()
-    turn: list[Item] = [(0, [b"DEL", b"a"])]
+    turn: list[DatabaseRequest] = [(0, [b"DEL", b"a"])]
     encoded.encode(turn)
     for _ in range(2):
         with pytest.raises(TypeError):

@@ -23,7 +23,7 @@ def write_data(out, strings=200):
         out.string(rng.randbytes(20) * 200)
         if number % 50 == 49:
             out.flush()
-    out.end(True)
+    out.write_trailer(True)
 
 
 def direct_form(strings=200):

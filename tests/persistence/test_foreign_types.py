@@ -120,8 +120,8 @@ def test_a_file_of_a_real_server_is_loaded_without_its_foreign_keys(tmp_path):
         assert portrait(keyspace, nodes=True) == portrait(expected, nodes=True)
         assert (loaded.streams, loaded.strings, loaded.skipped_libraries) == (5, 5, 0)
         assert keyspace.libraries == expected.libraries and len(keyspace.libraries) == 1
-        assert loaded.skipped == counts
-        assert loaded.end == len(mixed)
+        assert loaded.skipped_key_counts == counts
+        assert loaded.end_offset == len(mixed)
         for database in keyspace.databases:
             for value in database.values.values():
                 if isinstance(value, Stream):
@@ -147,8 +147,8 @@ def test_values_of_every_type_are_skipped(kind, magic, name, build):
                 keyspace, loaded = load(source)
                 assert list(keyspace.databases[0].values) == [b"before", b"between", b"after"]
                 assert keyspace.databases[0].expiry(b"after") == -1
-                assert loaded.skipped == {name: 2}
-                assert (loaded.keys, loaded.expired, loaded.end) == (3, 0, len(data))
+                assert loaded.skipped_key_counts == {name: 2}
+                assert (loaded.keys, loaded.expired, loaded.end_offset) == (3, 0, len(data))
             parts[2] = bytes([kind]) + some_string(rng) + build(rng)
 
 
@@ -204,7 +204,7 @@ def test_data_of_modules_are_skipped_and_counted(magic):
         parts += [b"\xf7", some_length(rng), b"\x02", b"\x01", module_data(rng), string_key(rng.randbytes(9))]
     data = file(*parts, magic=magic)
     _, loaded = load(data)
-    assert (loaded.module_data, loaded.keys, loaded.skipped) == (20, 20, {})
+    assert (loaded.module_data_count, loaded.keys, loaded.skipped_key_counts) == (20, 20, {})
     with pytest.raises(Damaged, match="data of a module") as caught:
         load(data, skip_foreign_types=False, foreign_advice=ADVICE)
     assert caught.value.advice == ADVICE
@@ -223,7 +223,7 @@ def test_metadata_that_modules_have_put_on_keys_are_skipped():
     )
     keyspace, loaded = load(data)
     assert keyspace.databases[0].expiry(b"k") == NOW + 5
-    assert (loaded.module_data, loaded.keys, loaded.skipped) == (2, 1, {"sorted set": 1})
+    assert (loaded.module_data_count, loaded.keys, loaded.skipped_key_counts) == (2, 1, {"sorted set": 1})
     with pytest.raises(Damaged, match="data of a module"):
         load(data, skip_foreign_types=False)
 

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.engine.engine import Engine
 from headrace.engine.replaying import Replayer
-from headrace.persistence.aof.reader import CHUNK, LogReader, RewindableSource
+from headrace.persistence.aof.reader import READ_BYTES, LogReader, RewindableSource
 from headrace.persistence.damage import Damaged
 from persistence.memory_source import MemorySource
 from support.speaking import encoded as record
@@ -114,19 +114,19 @@ def test_an_empty_log_is_fine():
 
 
 def test_records_longer_than_a_piece_come_whole():
-    big = bytes(range(256)) * (CHUNK // 128)
+    big = bytes(range(256)) * (READ_BYTES // 128)
     words = [b"SET", b"k", big]
-    many = [b"XADD", b"s", b"1-1"] + [b"%d" % n for n in range(3 * CHUNK // 8)]
+    many = [b"XADD", b"s", b"1-1"] + [b"%d" % n for n in range(3 * READ_BYTES // 8)]
     got, done = read(record(*words) + record(*many) + record("DEL", "k"))
     assert got == [words, many, [b"DEL", b"k"]] and not done.cut_within
 
 
 def test_a_length_beyond_the_file_is_a_cut_and_reads_no_further():
     good = record("SET", "k", "v")
-    source = MemorySource(good + b"*2\r\n$3\r\nSET\r\n$999999999999\r\n" + b"x" * 10 * CHUNK)
+    source = MemorySource(good + b"*2\r\n$3\r\nSET\r\n$999999999999\r\n" + b"x" * 10 * READ_BYTES)
     done = replay(source, "log", lambda words: None)
     assert (done.cut_within, done.valid_end, done.size) == ("record", len(good), source.size)
-    assert source.at <= 2 * CHUNK
+    assert source.at <= 2 * READ_BYTES
 
 
 GOOD = record("SET", "k", "v")
@@ -175,10 +175,10 @@ def test_the_result_after_damage_describes_the_good_part():
 
 
 def test_progress_is_the_bytes_read():
-    data = GOOD * (3 * CHUNK // len(GOOD))
+    data = GOOD * (3 * READ_BYTES // len(GOOD))
     told = []
     replay(MemorySource(data), "log", lambda words: None, progress=told.append)
-    assert told == sorted(told) and told[-1] == len(data) and len(told) == -(-len(data) // CHUNK)
+    assert told == sorted(told) and told[-1] == len(data) and len(told) == -(-len(data) // READ_BYTES)
 
 
 def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
@@ -187,7 +187,7 @@ def test_a_snapshot_at_the_head_is_loaded_and_records_follow_where_it_ends():
         got = []
 
         def load(source, magic=magic):
-            assert source.read(CHUNK).startswith(magic)  # takes more than it needs
+            assert source.read(READ_BYTES).startswith(magic)  # takes more than it needs
             return len(magic)
 
         done = replay(MemorySource(data), "log", got.append, snapshot=load)
@@ -231,14 +231,14 @@ def test_replayed_commands_have_no_other_effects(engine):
         record("SELECT", 3) + record("xadd", "s", "1-1", "f", "v") + record("XGROUP", "CREATE", "s", "g", 0)
     )
     done = play(engine, data + record("SET", "k", "v") + record("GET", "k"))
-    assert (done.commands, done.failed) == (5, 0)
+    assert (done.commands, done.failed_commands) == (5, 0)
     held = engine.keyspace.databases[3]
     assert (
         held.stream(b"s").length == 1
         and held.string(b"k") == b"v"
         and not len(engine.keyspace.databases[0].values)
     )
-    assert engine.effects.take() == [] and engine.stats.commands == 0 and not engine.clients
+    assert engine.effects.take() == [] and engine.stats.command_count == 0 and not engine.clients
 
 
 def test_a_command_that_fails_is_counted_with_its_offset(engine):
@@ -246,7 +246,7 @@ def test_a_command_that_fails_is_counted_with_its_offset(engine):
     done = play(
         engine, good + record("XADD", "s", "5-4", "f", "v") + record("SET", "s", "v", "NX", "XX") + good
     )
-    assert (done.commands, done.failed, done.first_failed) == (4, 3, len(good))
+    assert (done.commands, done.failed_commands, done.first_failed_offset) == (4, 3, len(good))
     assert done.first_error.startswith(b"ERR The ID specified in XADD is equal or smaller")
 
 
@@ -277,4 +277,4 @@ def test_commands_that_no_log_can_contain_are_damage(engine, words, what):
 def test_commands_in_a_log_do_not_block(engine):
     words = ["XREAD", "BLOCK", 0, "STREAMS", "s", "$"]
     done = play(engine, record("XADD", "s", "1-1", "f", "v") + record(*words))
-    assert (done.commands, done.failed) == (2, 0) and not engine.keyspace.blocking.count
+    assert (done.commands, done.failed_commands) == (2, 0) and not engine.keyspace.blocking.count

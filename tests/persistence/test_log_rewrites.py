@@ -104,7 +104,7 @@ def test_a_missing_base_fails_the_rewrite(bench: Bench) -> None:
 
 def test_history_is_kept_when_asked(files: FaultyFiles) -> None:
     bench = Bench(files)
-    bench.log.disable_gc = True
+    bench.log.keep_history_files = True
     bench.start()
     bench.commit()
     assert bench.rewritten() and bench.rewritten()

@@ -87,8 +87,8 @@ class World:
     def restart(self, places: list[RunPlace], local_bytes: int = 0) -> list[RunPlace]:
         """Return the places as a new process finds them, which has begun."""
         self.start(local_bytes)
-        found = [self.cold.place_of(p.file.name, p.offset, p.size, p.checksum) for p in places]
-        self.cold.set_needed([])
+        found = [self.cold.place_from_log(p.file.name, p.offset, p.size, p.checksum) for p in places]
+        self.cold.set_needed_names([])
         self.cold.remove_orphans()
         self.uploader.begin()
         return found
@@ -139,21 +139,21 @@ def test_the_file_to_which_runs_are_appended_stays(world: World) -> None:
 def test_local_copies_stay_up_to_the_limit_those_that_were_read_last(world: World) -> None:
     _, places = written(world.cold, 6)
     sizes = [world.files.size(world.cold.path(name)) for name in world.local()]
-    world.uploader.local_bytes = sum(sizes)
+    world.uploader.local_bytes_max = sum(sizes)
     assert world.settled() is True and len(world.local()) == 3
     world.uploader.begin()
     wait_until(lambda: world.uploader.uploads == 3)
     world.cold.read(places[0])
-    world.uploader.set_local_bytes(sum(sizes) - 1)
+    world.uploader.set_local_bytes_max(sum(sizes) - 1)
     wait_until(lambda: world.local() == ["1.cold", "3.cold"])
-    world.uploader.set_local_bytes(sizes[0])
+    world.uploader.set_local_bytes_max(sizes[0])
     wait_until(lambda: world.local() == ["1.cold"])
 
 
 def test_a_file_that_left_the_data_directory_is_not_monitored(world: World) -> None:
     _, places = written(world.cold)
     assert list(world.cold.identities()) == ["1.cold", "2.cold"]
-    world.cold.set_needed(["1.cold", "2.cold"])
+    world.cold.set_needed_names(["1.cold", "2.cold"])
     places.clear()  # the manifest needs the files, and no run does
     gc.collect()
     world.uploader.begin()
@@ -225,7 +225,7 @@ def test_a_run_that_cannot_be_read_is_an_error_with_file_and_store(world: World)
 
 def test_a_damaged_local_copy_is_read_from_the_store(world: World) -> None:
     made, places = written(world.cold)
-    world.uploader.local_bytes = 1 << 20
+    world.uploader.local_bytes_max = 1 << 20
     world.uploader.begin()
     wait_until(lambda: world.uploader.uploads == 2)
     path = pathlib.Path(world.files.files.path(world.cold.path("1.cold")))
@@ -239,13 +239,13 @@ def test_objects_are_deleted_with_their_last_reference(world: World) -> None:
     _, places = written(world.cold)
     world.uploader.begin()
     wait_until(lambda: world.local() == [])
-    world.cold.set_needed(["1.cold"])
+    world.cold.set_needed_names(["1.cold"])
     places.clear()
     gc.collect()
     world.store.faults = {"delete": 2}
     assert world.cold.remove_unreferenced() == 1
     wait_until(lambda: [name[0] for name in world.store.objects()] == ["1"])
-    world.cold.set_needed([])
+    world.cold.set_needed_names([])
     world.cold.remove_unreferenced()
     wait_until(lambda: world.store.objects() == [])
     wait_until(lambda: [name for name in world.files.list(DIRECTORY) if "cold" in name] == [])
@@ -261,7 +261,7 @@ def test_a_number_is_not_used_again_while_an_object_has_it(world: World) -> None
     without.remove_orphans()
     assert without.write([nodes([b"a"])])[0].file.name == "3.cold"
     with pytest.raises(Damaged, match="the file is in an object store; give its URL"):
-        without.place_of("1.cold", 32, 10, 0)
+        without.place_from_log("1.cold", 32, 10, 0)
 
 
 @pytest.mark.parametrize("moment", ["put", "record", "remove"])
@@ -279,7 +279,7 @@ def test_a_process_that_is_killed_during_an_upload_loses_nothing(
         if moment == "put":
             patched.setattr(world.uploader, "_confirm", killed)
         elif moment == "record":
-            patched.setattr(world.uploader.stored, "add", killed)
+            patched.setattr(world.uploader.stored_files, "add", killed)
         else:
             patched.setattr(world.cold, "remove_local", killed)
         with contextlib.suppress(SystemExit):
@@ -323,7 +323,7 @@ def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
             pathlib.Path(world.files.files.path(f"{DIRECTORY}/{name}")).write_text("1-?.cold 5\n")
     found = world.restart(places)
     assert [world.cold.read(place) for place in found] == made
-    assert world.store.objects() and world.uploader.stored.totals()[0] == 2
+    assert world.store.objects() and world.uploader.stored_files.totals()[0] == 2
 
 
 def test_a_manifest_may_name_files_that_are_only_in_the_store(world: World) -> None:

@@ -33,7 +33,7 @@ def both_forms(write, compress=True, checksum=True):
     direct = []
     out = RdbOutput(direct.append, compress)
     write(out)
-    out.end(checksum)
+    out.write_trailer(checksum)
     encoder, sizes, encoded = RdbEncoder(), [], []
 
     def encode(piece):
@@ -42,7 +42,7 @@ def both_forms(write, compress=True, checksum=True):
 
     deferred = RdbOutput(encode, compress, deferred=True)
     write(deferred)
-    deferred.end(checksum)
+    deferred.write_trailer(checksum)
     whole = b"".join(encoded)
     assert encoder.size == len(whole) == out.offset()
     assert deferred.offset() == sum(sizes)

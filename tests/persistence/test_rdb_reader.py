@@ -67,7 +67,7 @@ def test_known_versions_are_read(magic):
         data = data[:-8]  # these had no checksum yet
     keyspace, loaded = load(data)
     assert values(keyspace, 3) == {b"k": b"v"}
-    assert (loaded.version, loaded.end) == (magic.decode(), len(data))
+    assert (loaded.version, loaded.end_offset) == (magic.decode(), len(data))
 
 
 @pytest.mark.parametrize("magic", [b"REDIS0000", b"REDIS0015", b"REDIS9999", b"VALKEY079", b"VALKEY081"])
@@ -153,7 +153,7 @@ def test_keys_are_put_into_their_databases():
 
 def test_checksums():
     data = file(key(b"k"))
-    assert load(data)[1].end == len(data)
+    assert load(data)[1].end_offset == len(data)
     assert load(file(key(b"k"), checksum=bytes(8)))[1].keys == 1  # it was not reckoned
     for at in (10, len(data) - 12, len(data) - 1):
         flipped = bytearray(data)
@@ -192,7 +192,7 @@ def test_the_end_of_a_snapshot_is_reported_whatever_follows():
     data = file(key(b"k"))
     log = b"*1\r\n$4\r\nPING\r\n"
     for copies in (0, 1, 100_000):
-        assert load(data + log * copies)[1].end == len(data)
+        assert load(data + log * copies)[1].end_offset == len(data)
 
 
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda v: v.name)

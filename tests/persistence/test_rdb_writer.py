@@ -12,7 +12,7 @@ from headrace.persistence.crc64 import crc64
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb.reader import read_rdb
 from headrace.persistence.rdb.stream_extras import AUX_NAME
-from headrace.persistence.rdb.versions import COMPATIBLE, VERSIONS
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION, VERSIONS
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.streams.stream import Stream
 from support.portrait import alive, differences, portrait
@@ -96,17 +96,17 @@ def groups(engine, rng):
 
 def pending_ids(engine, key, group):
     pending = engine.keyspace.databases[0].values[key].group(group).pending
-    slot, found = pending.first_from(0, 0), []
+    slot, found = pending.first_by_id_from(0, 0), []
     while slot >= 0:
         found.append((pending.ms_of(slot), pending.seq_of(slot)))
-        slot = pending.after(slot)
+        slot = pending.next_by_id(slot)
     return found
 
 
 def saved(engine, **options):
     """The file, with what write_rdb said of it."""
     pieces = []
-    options = {"version": COMPATIBLE, "now_ms": NOW_MS + 10_000} | options
+    options = {"version": COMPATIBLE_VERSION, "now_ms": NOW_MS + 10_000} | options
     written = write_rdb(engine.keyspace, pieces.append, **options)
     return b"".join(pieces), written
 
@@ -144,9 +144,9 @@ def test_a_real_server_holds_the_same(tmp_path, compress):
 def same_value(client, key, value, shown):
     """Whether the server has this value under key; shown is its portrait."""
     if (
-        rdb_version_of(installed_version()) is COMPATIBLE
+        rdb_version_of(installed_version()) is COMPATIBLE_VERSION
     ):  # a later version contains times that were not loaded
-        ours = dump(value, COMPATIBLE, compress=True, now_ms=NOW_MS)
+        ours = dump(value, COMPATIBLE_VERSION, compress=True, now_ms=NOW_MS)
         assert client.execute_command("DUMP", key) == ours
     assert client.execute_command("PEXPIRETIME", key) == shown["expiry"]
     if not isinstance(value, Stream):
@@ -281,7 +281,7 @@ def test_an_error_of_a_full_disk_is_raised():
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        write_rdb(engine.keyspace, full, version=COMPATIBLE, now_ms=NOW_MS)
+        write_rdb(engine.keyspace, full, version=COMPATIBLE_VERSION, now_ms=NOW_MS)
 
 
 def test_expired_keys_are_not_written():

@@ -105,7 +105,7 @@ def test_a_base_and_files_of_records_are_read_in_order(place):
     )
     got = place.start()
     assert (place.values(), place.values(2)) == ({b"a": b"2"}, {b"c": b"1"})
-    assert (got.source, got.keys, got.commands, got.notes) == ("log", 2, 4, [])
+    assert (got.source_kind, got.keys, got.commands, got.notes) == ("log", 2, 4, [])
     assert got.files == [
         f"appendonlydir/appendonly.aof.{n}" for n in ("4.base.rdb", "4.incr.aof", "5.incr.aof", "7.incr.aof")
     ]
@@ -128,15 +128,15 @@ def test_the_snapshot_is_read_when_the_log_is_off_or_has_never_been(place):
     (place.root / "dump.rdb").write_bytes(snapshot(["SET", "a", 1]))
     for appendonly in (False, True):
         got = place.start(appendonly)
-        assert (got.manifest, got.source, got.files, place.values()) == (
+        assert (got.manifest, got.source_kind, got.files, place.values()) == (
             None,
             "snapshot",
             ["dump.rdb"],
             {b"a": b"1"},
         )
     place.write(i1=record("SET", "b", 1))
-    assert place.start(True).source == "log" and place.values() == {b"b": b"1"}
-    assert place.start(False).source == "snapshot" and place.values() == {b"a": b"1"}
+    assert place.start(True).source_kind == "log" and place.values() == {b"b": b"1"}
+    assert place.start(False).source_kind == "snapshot" and place.values() == {b"a": b"1"}
 
 
 def test_expired_keys_are_dropped_from_a_snapshot_and_stay_in_a_log(place):
@@ -286,7 +286,7 @@ def test_the_old_single_file_is_moved_in(place):
     old.write_bytes(snapshot(["SET", "a", 1]) + record("SET", "b", 1))
     (place.root / "dump.rdb").write_bytes(b"not looked at")
     got = place.start()
-    assert place.values() == {b"a": b"1", b"b": b"1"} and got.source == "log"
+    assert place.values() == {b"a": b"1", b"b": b"1"} and got.source_kind == "log"
     assert got.manifest.base.file == "appendonly.aof" and not old.exists() and "moved" in got.notes[0]
     assert (place.log / MANIFEST).read_text() == "file appendonly.aof seq 1 type b\n"
     again = place.start()

@@ -197,10 +197,10 @@ def test_pending_entries_come_in_the_order_of_their_delivery():
         )
     )
     entries = stream.group(b"g").pending
-    found, slot = [], entries.oldest()
+    found, slot = [], entries.first_by_delivery()
     while slot >= 0:
         found.append((entries.delivery_time_of(slot), entries.ms_of(slot)))
-        slot = entries.newer(slot)
+        slot = entries.next_by_delivery(slot)
     assert found == [(0, 8), (5, 7), (10, 2), (10, 4), (20, 5), (30, 3), (50, 1), (60, 6)]
 
 
@@ -209,10 +209,10 @@ def test_unowned_entries_come_in_the_order_they_were_given_back():
     body = with_group(27, pending=pending, consumers=[(b"c", 0, 0, [(2, 0)])], zone=[(4, 0), (1, 0), (3, 0)])
     entries = restored(body).group(b"g").pending
     assert entries.unowned_count == 3
-    found, slot = [], entries.oldest()
+    found, slot = [], entries.first_by_delivery()
     while slot >= 0:
         found.append((entries.ms_of(slot), entries.delivery_time_of(slot), entries.delivery_count_of(slot)))
-        slot = entries.newer(slot)
+        slot = entries.next_by_delivery(slot)
     assert found == [(4, 0, 4), (1, 0, 1), (3, 0, 3), (2, 99, 2)]
 
 
@@ -232,7 +232,7 @@ def test_producers_are_remembered_and_old_requests_are_not():
     memory = stream.idempotency
     assert isinstance(memory, IdempotencyStore)
     assert [(pid, iid, one.ms) for pid, iid, one in memory.items()] == [(b"p", b"new", fresh)]
-    assert (memory.added, memory.duplicates) == (8, 3)
+    assert (memory.added_count, memory.duplicate_count) == (8, 3)
     assert (stream.idmp_duration_s, stream.idmp_maxsize) == (100, 5)
     assert len(keyspace.idempotency_sweeper) > 0
 

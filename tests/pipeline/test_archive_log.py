@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headrace.archive.delta_log import LAST_CHECKPOINT, read_log
+from headrace.archive.delta_log import LAST_CHECKPOINT_FILE, read_log
 from headrace.archive.files import read_archive
 from headrace.archive.merging import merge_small_files
 from headrace.cli.main import main
@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_is_named_with_what_to_do(
     with pytest.raises(HeadraceError, match="all commits are there, so delete it"):
         read_archive(maker.location)
     # With what the message says:
-    (log / LAST_CHECKPOINT).unlink()
+    (log / LAST_CHECKPOINT_FILE).unlink()
     checkpoint.unlink(missing_ok=True)
     assert sum(file.rows for file in read_archive(maker.location).files) == TOTAL
 

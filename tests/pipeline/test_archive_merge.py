@@ -51,7 +51,7 @@ def test_the_pieces_of_a_day_are_merged_before_their_commit(maker: ArchiveMaker)
     assert [file.date for file in pieces] == [f"1970-01-0{n}" for n in (1, 2, 2, 3, 3, 4)]
     groups = list(small_file_groups(pieces))
     merger = FileMerger(maker.location, maker.table.archive.columns)
-    merged = [file for group in groups for file in merger.write(group)]
+    merged = [file for group in groups for file in merger.merge(group)]
     assert [(file.date, file.rows, file.first_ms) for file in merged] == [
         ("1970-01-02", 24, DAY),
         ("1970-01-03", 24, 2 * DAY),
@@ -75,7 +75,7 @@ def test_the_files_of_a_run_are_not_merged_by_this_run(maker: ArchiveMaker) -> N
     earlier = {file.path for file in read_archive(maker.location).files}
     maker.add_written("s", entries(15, 30))
     done = merge_small_files(opened(maker), earlier)
-    assert (done.merged_files, done.merged_into) == (2, 1)
+    assert (done.merged_files, done.replacement_files) == (2, 1)
     assert len(on_disk(maker)) == 3 + 2  # of the first day the old ones and the new one; two of the second
     assert merge_small_files(opened(maker)).merged_files == 2
     assert counted_entries(maker.location) == {("s", entry): 1 for entry, _ in entries(0, 45)}
@@ -128,7 +128,7 @@ def test_a_merge_whose_file_vanishes_is_taken_back(
     table = opened(maker)
     swap = table._swap
     group = next(small_file_groups(file for file in before.files if str(file.date) == "1970-01-01"))
-    [merged] = FileMerger(maker.location, before.columns).write(group)
+    [merged] = FileMerger(maker.location, before.columns).merge(group)
     swaps: list[tuple[Any, Any]] = []
 
     def vanish_then_swap(old: Any, new: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_merge_whose_file_vanishes_is_taken_back(
 
     monkeypatch.setattr(table, "_swap", vanish_then_swap)
     with pytest.raises(HeadraceError, match=f"1 file of this job, such as {merged.path}, were deleted"):
-        table.replace(group, [merged])
+        table.replace_files(group, [merged])
     assert len(swaps) == 2
     assert read_archive(maker.location).files == before.files
     assert counted_entries(maker.location).total() == 30

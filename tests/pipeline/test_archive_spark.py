@@ -92,8 +92,8 @@ def test_streams_are_archived_merged_trimmed_and_archived_further(
 
     before = len(files_in(directory))
     done = merge_small_files(in_order(directory))
-    assert done.merged_files > done.merged_into > 0
-    assert len(files_in(directory)) == before - done.merged_files + done.merged_into
+    assert done.merged_files > done.replacement_files > 0
+    assert len(files_in(directory)) == before - done.merged_files + done.replacement_files
     assert counted_entries(directory) == expected
     assert archived_through(archive_location(directory)) == dict.fromkeys(STREAMS, f"{100 * HOUR}-1")
 

@@ -14,7 +14,7 @@ import pytest
 from headrace.client.servers import Servers
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.loading.load_rows import load_rows
-from headrace.pipeline.loading.loader import LoadJob, LoadReport
+from headrace.pipeline.loading.loader import LoadIdentity, LoadReport
 from headrace.pipeline.loading.time_columns import TimeColumn
 from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entries
 from headrace.pipeline.replaying.source import ReplaySource
@@ -24,7 +24,7 @@ from support.archives import ArchiveMaker, Entry
 from support.stream_server import StreamServer
 
 TIMES = TimeColumn("at", is_field=False)
-JOB = LoadJob("x", "rows.csv", 100)
+JOB = LoadIdentity("x", "rows.csv", 100)
 
 
 @pytest.fixture

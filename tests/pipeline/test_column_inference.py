@@ -13,10 +13,10 @@ from headrace.archive.location import archive_location
 from headrace.columns.declarations import parse_schema
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving.column_inference import (
-    infer_columns,
+    infer_columns_sql,
     lacks_time_format,
+    reasons_by_unusable_name,
     sample_entries,
-    unusable_names,
     with_time_formats,
 )
 from support.archives import ArchiveMaker, counted_entries, entries_at, files_in
@@ -54,23 +54,23 @@ from support.archives import ArchiveMaker, counted_entries, entries_at, files_in
     ],
 )
 def test_an_inferred_type_holds_all_sampled_values(values: list[bytes], kind: str) -> None:
-    assert infer_columns([{b"v": value} for value in values]) == f"`v` {kind}"
+    assert infer_columns_sql([{b"v": value} for value in values]) == f"`v` {kind}"
 
 
 def test_columns_come_in_order_and_names_are_quoted() -> None:
-    assert infer_columns([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`a``` STRING, `b c` BIGINT"
+    assert infer_columns_sql([{b"b c": b"1"}, {b"a`": b"x", b"b c": b"2"}]) == "`a``` STRING, `b c` BIGINT"
     with pytest.raises(UsageError, match="no entries"):
-        infer_columns([])
+        infer_columns_sql([])
     with pytest.raises(UsageError, match="no field name can be a column name"):
-        infer_columns([{b"\xff": b"1"}])
+        infer_columns_sql([{b"\xff": b"1"}])
 
 
 def test_a_field_whose_name_cannot_be_a_column_is_left_out_with_a_reason() -> None:
     entry = dict.fromkeys([b"n", b"N", b"\xff", b"", b"a\n", b"ID", b"_exact", b"ok"], b"1")
-    assert infer_columns([entry]) == "`n` BIGINT, `ok` BIGINT"
+    assert infer_columns_sql([entry]) == "`n` BIGINT, `ok` BIGINT"
     text = "is not printable text"
     taken = "is the name of a column of the archive"
-    assert unusable_names(entry) == {
+    assert reasons_by_unusable_name(entry) == {
         b"N": "differs only in case from 'n'", b"\xff": text, b"": text, b"a\n": text, b"ID": taken,
         b"_exact": taken,
     }  # fmt: skip
@@ -78,7 +78,7 @@ def test_a_field_whose_name_cannot_be_a_column_is_left_out_with_a_reason() -> No
 
 def test_inferred_times_have_their_most_frequent_format() -> None:
     some = [b"2026-03-01T12:00:00Z", b"2026-03-01T12:00:00.5Z", b"2026-03-02T12:00:00Z"]
-    assert infer_columns([{b"at": value} for value in some]) == "`at` TIMESTAMP COMMENT 'iso8601:T0Z'"
+    assert infer_columns_sql([{b"at": value} for value in some]) == "`at` TIMESTAMP COMMENT 'iso8601:T0Z'"
     for value, kind in (
         (b"2026-03-01 12:00:00.123", "TIMESTAMP COMMENT 'iso8601: 3'"),
         (b"2026-03-01T12:00:00.123456+01:00", "TIMESTAMP COMMENT 'iso8601:T6+01:00'"),
@@ -86,7 +86,7 @@ def test_inferred_times_have_their_most_frequent_format() -> None:
         (b"2026-03-01T12:00:00.123456789Z", "STRING"),
         (b"2026-03-01T25:00:00Z", "STRING"),
     ):
-        assert infer_columns([{b"at": value}]) == f"`at` {kind}"
+        assert infer_columns_sql([{b"at": value}]) == f"`at` {kind}"
 
 
 def test_declared_times_get_the_format_of_the_sample_unless_they_have_one() -> None:

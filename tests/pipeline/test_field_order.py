@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.columns.field_order import merge_orders
-from headrace.pipeline.archiving.column_inference import infer_columns
+from headrace.pipeline.archiving.column_inference import infer_columns_sql
 
 
 def names(text: str) -> list[bytes]:
@@ -44,4 +44,4 @@ def test_an_order_that_all_agree_with_is_found(count: int, source: random.Random
 
 def test_a_field_that_the_first_entry_lacks_is_put_in_its_place() -> None:
     entries = [{b"a": b"1", b"c": b"1"}, {b"a": b"1", b"b": b"1", b"c": b"1"}]
-    assert infer_columns(entries) == "`a` BIGINT, `b` BIGINT, `c` BIGINT"
+    assert infer_columns_sql(entries) == "`a` BIGINT, `b` BIGINT, `c` BIGINT"

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from headrace.columns.value_texts import texts_or_reasons
+from headrace.columns.value_texts import texts_and_reasons
 from headrace.errors import UsageError
 from headrace.pipeline.file_formats import file_readers
 from headrace.pipeline.file_formats.csv_records import BadRow
@@ -217,13 +217,13 @@ def test_a_bad_row_of_an_array_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_text('[{"a":1},{"a":1e99999999999999999999},\n7,{"a":3,\n"b":{"c":1,"c":2}},{"a":4}]')
     with FileReader(path) as table:
-        found = list(table.rows())
+        found = list(table.batches_and_bad_rows())
     bad = [row for row in found if isinstance(row, BadRow)]
     assert [row["a"] for batch in found if not isinstance(batch, BadRow) for row in batch.to_pylist()] == [
         "1",
         "4",
     ]
-    assert [(row.row, str(row).partition(": ")[2][:20]) for row in bad] == [
+    assert [(row.row_number, str(row).partition(": ")[2][:20]) for row in bad] == [
         (2, "the exponent of the "),
         (3, "not a JSON object, e"),
         (4, "the key 'c' occurs t"),
@@ -265,7 +265,7 @@ def test_uuids_and_intervals_of_parquet_are_values_and_not_bytes(tmp_path: Path)
     )
     with FileReader(path) as file:
         [batch] = file.batches()
-    texts = [texts_or_reasons(column, "iso8601")[0].to_pylist() for column in batch.columns]
+    texts = [texts_and_reasons(column, "iso8601")[0].to_pylist() for column in batch.columns]
     assert texts == [["0190aa0e-3f3c-7a1b-9a9b-0123456789ab"], ["P14M3DT0.005S"]]
 
 

@@ -22,7 +22,7 @@ from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.pipeline.archiving.archive_streams import publish_committed
 from headrace.pipeline.loading.load_rows import load_rows
-from headrace.pipeline.loading.loader import LoadJob, LoadReport
+from headrace.pipeline.loading.loader import LoadIdentity, LoadReport
 from headrace.pipeline.trimming import trim_streams as trim_module
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import trim_streams
@@ -153,7 +153,7 @@ def test_a_load_that_is_killed_before_it_records_its_end_is_resumed_without_rows
     stream_server: StreamServer,
 ) -> None:
     stream_server.client.flushall()
-    job = LoadJob("job", "file", 100)
+    job = LoadIdentity("job", "file", 100)
     batches = [pa.record_batch({"n": list(range(COUNT))})]
 
     def stop(report: LoadReport) -> None:
@@ -166,6 +166,6 @@ def test_a_load_that_is_killed_before_it_records_its_end_is_resumed_without_rows
         with pytest.raises(UsageError, match="--resume"):
             load_rows(batches, None, servers, "s", job=job)
         report = load_rows(batches, None, servers, "s", job=job, resume=True)
-        assert (report.rows, report.skipped) == (0, COUNT)
-        assert load_rows(batches, None, servers, "s", job=job, resume=True).rows == 0
+        assert (report.added_rows, report.skipped) == (0, COUNT)
+        assert load_rows(batches, None, servers, "s", job=job, resume=True).added_rows == 0
     assert stream_server.client.xlen("s") == COUNT

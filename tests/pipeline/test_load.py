@@ -66,7 +66,7 @@ def test_a_file_is_loaded_exactly(kind: str, tmp_path: Path, link: Servers, clie
         ("1000-1", {"at": "1970-01-01T00:00:01Z", "n": "-2"}),
         ("2500-0", {"at": "1970-01-01T00:00:02.5Z", "city": 'a "b", c'}),
     ]
-    assert (report.rows, report.first_id, report.last_id) == (3, "1000-0", "2500-0")
+    assert (report.added_rows, report.first_id, report.last_id) == (3, "1000-0", "2500-0")
     assert (report.out_of_order, report.without_time, report.skipped) == (0, 0, 0)
 
 
@@ -127,7 +127,7 @@ def test_append_puts_rows_after_the_last_entry(link: Servers, client: redis.Redi
 
 def test_maxlen_trims_while_loading(link: Servers, client: redis.Redis) -> None:
     report = load_rows([rows(*range(1, 2001))], TIMES, link, "s", maxlen=500, rows_per_batch=100)
-    assert report.rows == 2000
+    assert report.added_rows == 2000
     assert 500 <= client.xlen("s") < 700
 
 
@@ -135,7 +135,7 @@ def test_progress_counts_up_batch_by_batch(link: Servers) -> None:
     seen: list[int] = []
 
     def watch(report: LoadReport) -> None:
-        seen.append(report.rows)
+        seen.append(report.added_rows)
 
     load_rows([rows(1, 2, 3), rows(4, 5)], TIMES, link, "s", rows_per_batch=2, on_progress=watch)
     assert seen == [2, 3, 5, 5]  # once more when all rows are in
@@ -149,7 +149,7 @@ def test_large_rows_are_sent_in_smaller_batches(
     large = pa.RecordBatch.from_pydict(
         {"at": pa.array(range(1, 21), pa.timestamp("ms")), "v": ["x" * 4000] * 20}
     )
-    load_rows([large], TIMES, link, "s", on_progress=lambda report: seen.append(report.rows))
+    load_rows([large], TIMES, link, "s", on_progress=lambda report: seen.append(report.added_rows))
     assert client.xlen("s") == 20
     assert len(seen) >= 8
 
@@ -199,7 +199,7 @@ def test_a_load_with_a_rate_adds_all_rows(link: Servers, client: redis.Redis) ->
         link,
         "s",
         rate=RateLimiter(1000, clock=lambda: now[0], sleep=sleep),
-        on_progress=lambda report: seen.append((now[0], report.rows)),
+        on_progress=lambda report: seen.append((now[0], report.added_rows)),
     )
     assert [int(number) for _, number in ids_and_numbers(client)] == list(range(3000))
     assert seen.pop()[1] == 3000  # all rows are in
@@ -214,7 +214,7 @@ def test_values_without_text_are_bad_rows_and_the_others_are_loaded(
     bad: list[str] = []
     report = load_rows([rows], None, link, "lists", on_bad_row=lambda row, _: bad.append(str(row)))
     assert [fields["n"] for _, fields in client.xrange("lists")] == ["1", "3"]
-    assert (report.rows, report.rejected) == (2, 1)
+    assert (report.added_rows, report.rejected) == (2, 1)
     assert bad[0].startswith("row 2: column 'list' holds the bytes b'\\xff' in an array, map or struct")
     with pytest.raises(UsageError, match="row 2: column 'list' holds"):
         load_rows([rows], None, link, "others")

@@ -16,14 +16,14 @@ from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.pipeline.file_formats.csv_records import BadRow
 from headrace.pipeline.file_formats.file_readers import FileReader
 from headrace.pipeline.loading.load_rows import load_rows
-from headrace.pipeline.loading.loader import LoadJob, LoadReport
+from headrace.pipeline.loading.loader import LoadIdentity, LoadReport
 from headrace.pipeline.loading.marker import RowDigest
 from headrace.pipeline.loading.row_checks import ValidRows
 from headrace.pipeline.loading.time_columns import TimeColumn
 from support.stream_server import StreamServer
 
 TIMES = TimeColumn("at", is_field=False)
-JOB = LoadJob("x", "rows.csv", 100)
+JOB = LoadIdentity("x", "rows.csv", 100)
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ def test_a_load_that_is_interrupted_repeatedly_is_exact(
 def test_a_complete_load_that_is_resumed_adds_nothing(stream_server: StreamServer, link: Servers) -> None:
     load_rows([rows(1, 2, 3)], None, link, "s", job=JOB)
     report = load_rows([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
-    assert (report.rows, report.skipped) == (0, 3)
+    assert (report.added_rows, report.skipped) == (0, 3)
     assert numbers(stream_server) == [1, 2, 3]
     report = load_rows([rows(1, 2, 3), rows(4)], None, link, "s", job=JOB, resume=True)
-    assert (report.rows, report.skipped) == (1, 3)
+    assert (report.added_rows, report.skipped) == (1, 3)
     assert numbers(stream_server) == [1, 2, 3, 4]
 
 
@@ -93,7 +93,7 @@ def test_a_complete_load_that_is_run_again_adds_all_rows_again(
     stream_server: StreamServer, link: Servers
 ) -> None:
     for _ in range(2):
-        assert load_rows([rows(1, 2)], None, link, "s", job=JOB).rows == 2
+        assert load_rows([rows(1, 2)], None, link, "s", job=JOB).added_rows == 2
     assert numbers(stream_server) == [1, 2, 1, 2]
 
 
@@ -102,7 +102,7 @@ def test_entries_of_other_clients_are_not_counted_as_rows_of_the_file(
 ) -> None:
     stream_server.client.xadd("s", {"other": "1"}, id="9999-0")
     report = load_rows([rows(1, 2, 3)], None, link, "s", job=JOB, resume=True)
-    assert (report.rows, report.skipped) == (3, 0)
+    assert (report.added_rows, report.skipped) == (3, 0)
     assert numbers(stream_server) == [1, 2, 3]
 
 
@@ -125,7 +125,7 @@ def test_other_producers_do_not_disturb_a_load(stream_server: StreamServer, link
     finally:
         done.set()
         producer.join()
-    assert report.skipped == there and report.rows == 1000 - there
+    assert report.skipped == there and report.added_rows == 1000 - there
     assert numbers(stream_server) == list(range(1, 1001))
 
 
@@ -134,7 +134,7 @@ def test_an_append_that_conflicts_with_other_clients_continues_after_their_entri
     stream_server: StreamServer, link: Servers, ahead: bool, intruded: int
 ) -> None:
     def intrude(report: LoadReport) -> None:
-        if report.rows == intruded and not stream_server.client.exists("intruded"):
+        if report.added_rows == intruded and not stream_server.client.exists("intruded"):
             stream_server.client.set("intruded", "1")
             stream_server.client.xadd("s", {"other": "1"}, id="500-7")
 
@@ -148,7 +148,7 @@ def test_an_append_that_conflicts_with_other_clients_continues_after_their_entri
         on_progress=intrude,
         ahead=ahead,
     )
-    assert report.rows == 10
+    assert report.added_rows == 10
     assert numbers(stream_server) == list(range(1, 11))
     ids = [i.decode() for i, _ in stream_server.client.xrange("s")]
     first = ids.index("500-7")
@@ -172,7 +172,7 @@ def test_a_load_that_conflicts_with_other_clients_reports_how_to_continue(
     with pytest.raises(UsageError, match=r"not above 7-0.*--append --resume"):
         load_rows(every, TIMES, link, "s", job=JOB, resume=True)
     report = load_rows(every, TIMES, link, "s", job=JOB, resume=True, append=True)
-    assert (report.rows, report.skipped) == (6, 4)
+    assert (report.added_rows, report.skipped) == (6, 4)
     assert numbers(stream_server) == list(range(1, 11))
 
 
@@ -186,7 +186,7 @@ def test_good_rows_before_a_bad_one_are_loaded_and_the_load_is_resumed_after_the
         load_rows([rows(1, 2, 3), bad, rows(5)], times, link, "s", job=JOB, on_progress=seen.append)
     assert numbers(stream_server) == [1, 2, 3] and seen[-1].loaded == 3
     report = load_rows([rows(1, 2, 3, 4, 5)], times, link, "s", job=JOB, resume=True)
-    assert (report.rows, report.skipped) == (2, 3)
+    assert (report.added_rows, report.skipped) == (2, 3)
     assert numbers(stream_server) == [1, 2, 3, 4, 5]
 
 
@@ -250,7 +250,7 @@ def test_an_incomplete_load_is_not_started_again_by_mistake(
     with pytest.raises(UsageError, match=r"stopped after 2 rows; use --resume .* or --append"):
         load_rows([rows(1, 2, 3)], None, link, "s", job=JOB)
     assert numbers(stream_server) == [1, 2]
-    load_rows([rows(1, 2, 3)], None, link, "s", job=LoadJob("y"))
+    load_rows([rows(1, 2, 3)], None, link, "s", job=LoadIdentity("y"))
     load_rows([rows(1, 2, 3)], None, link, "s", job=JOB, append=True)
     assert numbers(stream_server) == [1, 2, 1, 2, 3, 1, 2, 3]
 
@@ -260,7 +260,7 @@ def test_a_stream_that_was_deleted_is_loaded_from_the_beginning(
 ) -> None:
     load_rows([rows(1, 2)], None, link, "s", job=JOB)
     stream_server.client.delete("s")
-    assert load_rows([rows(1, 2)], None, link, "s", job=JOB, resume=True).rows == 2
+    assert load_rows([rows(1, 2)], None, link, "s", job=JOB, resume=True).added_rows == 2
     assert numbers(stream_server) == [1, 2]
 
 
@@ -277,7 +277,7 @@ def test_rows_that_the_server_rejects_are_counted_exactly(stream_server: StreamS
 
     def fill(report: LoadReport) -> None:
         seen.append(report)
-        if report.rows == 20:
+        if report.added_rows == 20:
             stream_server.client.config_set("maxmemory", "1")
 
     try:
@@ -326,5 +326,5 @@ def test_a_file_that_grew_is_resumed_after_its_first_rows(
         with path.open("a") as file:
             file.writelines(f'{{"m": 1, "n": {n}}}\n' for n in range(500, grown))
         with FileReader(path) as table:
-            load_rows(table.rows(), None, link, "s", job=JOB, resume=True)
+            load_rows(table.batches_and_bad_rows(), None, link, "s", job=JOB, resume=True)
     assert numbers(stream_server) == list(range(700))

@@ -114,8 +114,8 @@ def test_an_archive_is_a_directory_or_in_an_object_store(given: str | Path, uri:
 
 def test_only_the_library_gets_an_encoded_url() -> None:
     location = archive_location("s3://bucket/a b/100%/\u00fc=1")
-    assert location.library_uri == "s3://bucket/a%20b/100%25/%C3%BC=1"
-    assert archive_location("/a b/100%").library_uri == "/a b/100%"
+    assert location.deltalake_uri == "s3://bucket/a%20b/100%25/%C3%BC=1"
+    assert archive_location("/a b/100%").deltalake_uri == "/a b/100%"
 
 
 def test_options_are_for_object_stores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from headrace.archive.location import archive_location
 from headrace.archive.merging import merge_small_files
 from headrace.columns.declarations import parse_schema
 from headrace.pipeline.archiving.archive_streams import archive_streams
-from headrace.pipeline.archiving.column_inference import infer_columns, sample_entries
+from headrace.pipeline.archiving.column_inference import infer_columns_sql, sample_entries
 from headrace.pipeline.querying.spark_query import register_views, run_query
 from headrace.pipeline.replaying.replay_entries import replay_entries
 from headrace.pipeline.replaying.source import ReplaySource
@@ -108,9 +108,11 @@ def test_any_bytes_survive_archive_trim_and_replay(
         directory = tmp_path / uuid.uuid4().hex
         add(raw, "s", some)
         add(raw, "s", [[(b"a", b"1")]], len(some) + 1)  # so that there is a field to infer
-        columns = {"map": None, "typed": FIELDS, "infer": infer_columns(sample_entries(server_url, ["s"]))}[
-            how
-        ]
+        columns = {
+            "map": None,
+            "typed": FIELDS,
+            "infer": infer_columns_sql(sample_entries(server_url, ["s"])),
+        }[how]
         schema = None if columns is None else parse_schema(columns)
         written = archive_streams(spark, server_url, "s", directory, fields=schema, entries_per_batch=200)
         add(raw, "s", more, len(some) + 2)

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
-from headrace.archive.creation import EXCLUSIVE_PROPERTY, create_or_open
+from headrace.archive.creation import EXCLUSIVE_COMMITS_PROPERTY, create_or_open
 from headrace.archive.files import archived_through, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.merging import merge_small_files
@@ -111,8 +111,8 @@ def test_an_archive_in_an_object_store_is_written_read_trimmed_and_replayed(
     before = len(files_in(location))
     done = merge_small_files(create_or_open(location, None, "UTC"))
     assert (
-        done.merged_files > done.merged_into > 0
-        and len(files_in(location)) == before - done.merged_files + done.merged_into
+        done.merged_files > done.replacement_files > 0
+        and len(files_in(location)) == before - done.merged_files + done.replacement_files
     )
     assert counted_entries(location) == expected(COUNT + 5)
 
@@ -202,7 +202,7 @@ def test_a_store_that_ignores_conditions_is_refused_when_a_table_is_created_or_f
     create_or_open(place(request, store), None, "UTC")
     create_or_open(location, None, "UTC")  # the table says that its store was probed
     table = DeltaTable(location.uri, storage_options=location.storage_options())
-    table.alter.set_table_properties({EXCLUSIVE_PROPERTY: "no"}, raise_if_not_exists=False)
+    table.alter.set_table_properties({EXCLUSIVE_COMMITS_PROPERTY: "no"}, raise_if_not_exists=False)
     with pytest.raises(HeadraceError, match="the object store ignores the condition If-None-Match"):
         create_or_open(location, None, "UTC")
     create_or_open(place(request, store), None, "UTC")

@@ -19,7 +19,7 @@ from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.querying.spark_query import register_views
 from headrace.queries.field_sample import sample_fields
-from headrace.queries.sql_tokens import DUCKDB, SPARK, identifiers, reads_whole_rows
+from headrace.queries.sql_tokens import DUCKDB_DIALECT, SPARK_DIALECT, identifiers, reads_whole_rows
 from headrace.queries.views import archived_columns, streams_in_query, used_columns
 from support.archives import ArchiveMaker
 from support.stream_server import StreamServer
@@ -34,8 +34,8 @@ def test_identifiers_exclude_string_literals_and_comments() -> None:
 
 def test_a_backslash_escapes_only_in_spark() -> None:
     sql = r"SELECT 'a\', b, 'c'"
-    assert identifiers(sql, DUCKDB) == ["SELECT", "b"]
-    assert identifiers(sql, SPARK) == ["SELECT", "c"]
+    assert identifiers(sql, DUCKDB_DIALECT) == ["SELECT", "b"]
+    assert identifiers(sql, SPARK_DIALECT) == ["SELECT", "c"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_backslash_escapes_only_in_spark() -> None:
     ],
 )
 def test_spark_reads_whole_rows_only_where_sql_needs_them(sql: str, whole: bool) -> None:
-    assert reads_whole_rows(sql, SPARK) == whole
+    assert reads_whole_rows(sql, SPARK_DIALECT) == whole
 
 
 def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
@@ -63,10 +63,14 @@ def test_streams_are_found_by_name_on_the_server_and_in_the_archive(
     maker.add("old", [("5-0", {"n": 1})])
     servers = Servers(stream_server.url)
     sql = "SELECT text FROM orders JOIN `a:b` USING (n) JOIN old USING (n) WHERE t = 'a:b'"
-    assert streams_in_query(sql, servers, read_archive(maker.location), SPARK) == ["orders", "a:b", "old"]
-    assert streams_in_query(sql, servers, None, SPARK) == ["orders", "a:b"]
+    assert streams_in_query(sql, servers, read_archive(maker.location), SPARK_DIALECT) == [
+        "orders",
+        "a:b",
+        "old",
+    ]
+    assert streams_in_query(sql, servers, None, SPARK_DIALECT) == ["orders", "a:b"]
     with pytest.raises(UsageError, match="names no existing stream"):
-        streams_in_query("SELECT 'orders' FROM text", servers, None, SPARK)
+        streams_in_query("SELECT 'orders' FROM text", servers, None, SPARK_DIALECT)
     servers.close()
 
 

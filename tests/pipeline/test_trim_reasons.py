@@ -220,7 +220,7 @@ def test_a_forgotten_archive_is_released_by_its_place_or_its_id(
     with pytest.raises(UsageError, match=r"no archive '/lake/olden'.*did you mean '/lake/old one'"):
         delete_watermarks(url, ["s", "t"], "/lake/olden")
     with servers_at(url) as servers:
-        listed = [(stream, each.name) for stream, each in iter_watermarks(servers, ["s", "t"])]
+        listed = [(stream, each.archive_name) for stream, each in iter_watermarks(servers, ["s", "t"])]
         assert listed == [("s", "/lake/old one"), ("s", "/lake/main"), ("t", "/lake/old one")]
     assert delete_watermarks(url, ["s", "t"], name) == ["s", "t"]
     assert published_watermarks(server, "s") == [watermark("900-0")]

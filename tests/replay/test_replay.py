@@ -130,9 +130,9 @@ class Conversation:
 
     def hear(self):
         """What others are answered because of the last line."""
-        while self.engine.woken or self.engine.killed_sessions:
-            woken, dropped = list(self.engine.woken), list(self.engine.killed_sessions)
-            self.engine.woken.clear()
+        while self.engine.woken_sessions or self.engine.killed_sessions:
+            woken, dropped = list(self.engine.woken_sessions), list(self.engine.killed_sessions)
+            self.engine.woken_sessions.clear()
             self.engine.killed_sessions.clear()
             for name, session in list(self.sessions.items()):
                 if session in woken:

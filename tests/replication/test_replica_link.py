@@ -63,7 +63,7 @@ class Replica:
             self.link.on_snapshot_loaded(self.now)
         while (argv := self.link.command_reader().next()) is not None:
             self.applied.append(argv)
-        self.raw += self.link.take_raw()
+        self.raw += self.link.take_applied_bytes()
         self.sent += self.link.outgoing
         self.link.outgoing.clear()
 
@@ -133,7 +133,7 @@ def replay(events: list[tuple[int, str, bytes]], cut_event: int, cut: int) -> li
         if on != connection:
             connection = on
             last = replicas[-1].link if replicas else None
-            replicas.append(Replica(last.history, last.offset) if last else Replica())
+            replicas.append(Replica(last.replication_id, last.offset) if last else Replica())
         replica = replicas[-1]
         if side == "M":
             at = cut if number == cut_event else 0
@@ -275,7 +275,7 @@ def test_a_snapshot_may_contain_the_beginning_of_its_mark() -> None:
     snapshot = b"x" + mark[:39] + b"y" + mark[:-1] + b"z" + mark[:4]
     replica.receive(*[(snapshot + mark)[i : i + 1] for i in range(len(snapshot + mark))])
     assert replica.owner.snapshot == snapshot
-    assert replica.link.snapshot_received == len(snapshot) and replica.link.snapshot_bytes == 0
+    assert replica.link.snapshot_received == len(snapshot) and replica.link.snapshot_size == 0
 
 
 def test_states_are_named_as_role_names_them() -> None:
@@ -383,4 +383,4 @@ def test_a_new_history_is_adopted_when_it_continues() -> None:
     replica = Replica(ID, 10)
     replica.receive(b"+PONG\r\n+OK\r\n+OK\r\n+CONTINUE %s\r\n" % (b"f" * 40) + SELECT)
     assert replica.owner.told == [("continue", "f" * 40)]
-    assert replica.link.history == "f" * 40 and replica.link.offset == 10 + len(SELECT)
+    assert replica.link.replication_id == "f" * 40 and replica.link.offset == 10 + len(SELECT)

@@ -262,11 +262,11 @@ def test_a_replica_has_what_the_primary_has(
     write_randomly(primary, seed + 200, 600, replica.turn)
     replica.until_synced(primary)
     assert_same(primary, replica)
-    assert replica.side.applier.failed == {} and replica.side.applier.skipped == {}
+    assert replica.side.applier.failed_commands == {} and replica.side.applier.skipped_commands == {}
     told = replica.told
     assert [what for what, *_ in told] == ["full"]
     assert replica.side.offset == told[0][2] + len(replica.raw)
-    assert replica.side.history == primary.info("replication")["master_replid"]
+    assert replica.side.replication_id == primary.info("replication")["master_replid"]
 
 
 def test_a_broken_link_is_continued_where_it_ended(primary: redis.Redis, replica: Replica) -> None:
@@ -514,7 +514,7 @@ def test_a_mirror_of_the_streams_and_strings_of_a_server_with_other_types(
     primary.set("a", "1")
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
-    assert sum(replica.side.skipped_keys.values()) == 6
+    assert sum(replica.side.skipped_keys_by_type.values()) == 6
     clients = [redis.Redis(port=port_of(primary), db=database) for database in DATABASES]
     for _ in range(800):
         command = random_command(rng) if rng.random() < 0.6 else rng.choice(FOREIGN)
@@ -531,10 +531,10 @@ def test_a_mirror_of_the_streams_and_strings_of_a_server_with_other_types(
                 say(b"DEL", key)
     replica.until_synced(primary)
     assert_same(primary, replica)
-    assert replica.side.applier.failed == {} and replica.side.applier.skipped["HSET"] > 0
+    assert replica.side.applier.failed_commands == {} and replica.side.applier.skipped_commands["HSET"] > 0
     losses = dict(replica.side.info())
     assert losses["replica_skipped_keys"] == 6 and "replica_failed_commands" not in losses
-    assert losses["replica_skipped_commands"] == sum(replica.side.applier.skipped.values())
+    assert losses["replica_skipped_commands"] == sum(replica.side.applier.skipped_commands.values())
     replica.close()
 
 
@@ -733,4 +733,4 @@ def test_random_commands_of_the_grammars_give_the_same_state(
     replica.until_synced(primary)
     say(b"SELECT", b"0")
     assert_same(primary, replica)
-    assert replica.side.applier.failed == {}
+    assert replica.side.applier.failed_commands == {}

@@ -10,7 +10,7 @@ import redis
 from headrace.engine.engine import Engine
 from headrace.persistence.dump import dump, restore
 from headrace.persistence.rdb.stream_extras import AUX_NAME, MAGIC
-from headrace.persistence.rdb.versions import COMPATIBLE
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.replication.stored_position import encode_position
 from headrace.resp.request import request
@@ -50,7 +50,7 @@ def snapshot(keyspace):
     """The snapshot for a full synchronisation."""
     data = bytearray()
     fields = encode_position(2, HISTORY, OFFSET)
-    write_rdb(keyspace, data.extend, version=COMPATIBLE, now_ms=NOW, aux=fields)
+    write_rdb(keyspace, data.extend, version=COMPATIBLE_VERSION, now_ms=NOW, aux=fields)
     assert data.startswith(b"REDIS0010") and AUX_NAME in data
     shown = portrait(keyspace)
     assert any(value.get("idmp") for value in shown.values())
@@ -63,16 +63,16 @@ def same_keys(client, keyspace):
         client.execute_command("SELECT", database.index)
         assert set(client.keys("*")) == set(database.values)
         for key, value in database.values.items():
-            payload = dump(value, COMPATIBLE, compress=True, now_ms=NOW)
+            payload = dump(value, COMPATIBLE_VERSION, compress=True, now_ms=NOW)
             assert without_extras(payload) == without_extras(as_compatible(client.dump(key)))
 
 
 def as_compatible(payload):
     """Return the payload of a later server, which has another version and times, as 7.0 writes it."""
-    if rdb_version_of(installed_version()) is COMPATIBLE:
+    if rdb_version_of(installed_version()) is COMPATIBLE_VERSION:
         return payload
     value = restore(payload, Engine().keyspace, NOW)
-    return dump(value, COMPATIBLE, compress=True, now_ms=NOW)
+    return dump(value, COMPATIBLE_VERSION, compress=True, now_ms=NOW)
 
 
 def without_extras(payload):

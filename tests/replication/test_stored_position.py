@@ -10,7 +10,7 @@ import pytest
 from headrace.engine.engine import Engine
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.rdb.reader import read_rdb
-from headrace.persistence.rdb.versions import COMPATIBLE
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION
 from headrace.persistence.rdb.writer import write_rdb
 from headrace.replication.stored_position import (
     StoredPosition,
@@ -30,7 +30,7 @@ CAPTURES = pathlib.Path(__file__).parent.parent / "conformance" / "vectors" / "r
 def test_a_position_survives_a_file(database, offset):
     data = bytearray()
     fields = encode_position(database, HISTORY, offset)
-    write_rdb(Engine().keyspace, data.extend, version=COMPATIBLE, now_ms=NOW, aux=fields)
+    write_rdb(Engine().keyspace, data.extend, version=COMPATIBLE_VERSION, now_ms=NOW, aux=fields)
     loaded = read_rdb(io.BytesIO(data), Keyspace(), now_ms=NOW)
     assert decode_position(loaded.aux) == StoredPosition(database, HISTORY, offset)
 

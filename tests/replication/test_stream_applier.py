@@ -98,7 +98,7 @@ PROPAGATED = """
 def test_the_forms_that_primaries_send_are_all_applied() -> None:
     replica = Replica()
     replica.apply(*PROPAGATED.strip().splitlines())
-    assert replica.applier.failed == {} and replica.applier.skipped == {}
+    assert replica.applier.failed_commands == {} and replica.applier.skipped_commands == {}
     replica.ask("SELECT 1")
     assert replica.ask("GET a") == b"5" and replica.ask("PTTL a") == -1
     assert replica.ask("GET f") == b"19.5"
@@ -162,7 +162,7 @@ def test_a_failing_command_is_counted_and_logged_once(caplog: pytest.LogCaptureF
     replica = Replica()
     with caplog.at_level(logging.ERROR, "headrace"):
         replica.apply("XADD s 5-0 f v", "XADD s 4-0 f v", "xadd s 3-0 f v", "SET", "SET k v")
-    assert replica.applier.failed == {"XADD": 2, "SET": 1}
+    assert replica.applier.failed_commands == {"XADD": 2, "SET": 1}
     assert [record.getMessage()[:30] for record in caplog.records] == [
         "the primary's XADD fails here:",
         "the primary's SET fails here: ",
@@ -222,7 +222,7 @@ def test_scripts_and_functions_change_no_keys(skip: bool) -> None:
     replica = Replica(skip)
     replica.apply("FUNCTION FLUSH", "SCRIPT FLUSH", "SET a 1")
     assert replica.ask("GET a") == b"1"
-    assert replica.applier.skipped == {"SCRIPT": 1}
+    assert replica.applier.skipped_commands == {"SCRIPT": 1}
 
 
 def test_keys_of_other_types_are_skipped_and_counted_if_that_is_set(
@@ -232,8 +232,8 @@ def test_keys_of_other_types_are_skipped_and_counted_if_that_is_set(
     with caplog.at_level(logging.WARNING, "headrace"):
         replica.apply("HSET h f v", "HSET h f w", "EXPIRE h 5", "RENAME h i", "DEL h", "SET a 1")
         replica.apply("MULTI", "LPUSH l x", "INCR a", "EXEC")
-    assert replica.ask("GET a") == b"2" and replica.applier.failed == {}
-    assert replica.applier.skipped == {"HSET": 2, "RENAME": 1, "LPUSH": 1}
+    assert replica.ask("GET a") == b"2" and replica.applier.failed_commands == {}
+    assert replica.applier.skipped_commands == {"HSET": 2, "RENAME": 1, "LPUSH": 1}
     assert len(caplog.records) == 3
 
 
@@ -262,7 +262,7 @@ def test_a_value_of_another_type_that_is_restored_removes_the_key(
 ) -> None:
     replica = Replica(True)
     replica.apply("SET k old", [b"RESTORE", b"k", b"0", foreign_payload, b"REPLACE"])
-    assert replica.ask("GET k") is None and replica.applier.skipped == {"RESTORE": 1}
+    assert replica.ask("GET k") is None and replica.applier.skipped_commands == {"RESTORE": 1}
     with pytest.raises(CannotApply, match="unknown type"):
         Replica().apply([b"RESTORE", b"k", b"0", foreign_payload, b"REPLACE"])
 
@@ -314,9 +314,9 @@ def test_a_delivery_by_redis_7_counts_as_read() -> None:
 def test_commands_of_the_primary_are_counted_like_those_of_clients() -> None:
     replica = Replica()
     replica.apply("SET a 1", "XADD s 0-0 f v")
-    rows = replica.engine.by_name
-    assert (rows[b"set"].calls, rows[b"xadd"].calls, rows[b"xadd"].failed) == (1, 1, 1)
-    assert replica.engine.stats.commands == 2
+    rows = replica.engine.rows_by_full_name
+    assert (rows[b"set"].calls, rows[b"xadd"].calls, rows[b"xadd"].failed_calls) == (1, 1, 1)
+    assert replica.engine.stats.command_count == 2
 
 
 RELEASE = rule_record(words("INSTEAD 2 XNACK s g FAIL IDS 1 1-0"))
@@ -369,7 +369,7 @@ def test_another_server_cannot_say_what_headrace_does_instead() -> None:
 def test_a_record_that_no_primary_writes_is_skipped(record: list[bytes]) -> None:
     replica = Replica()
     replica.apply(rule_record(record), "SET l w")
-    assert replica.ask("MGET k l") == [None, b"w"] and replica.applier.skipped == {"PUBLISH": 1}
+    assert replica.ask("MGET k l") == [None, b"w"] and replica.applier.skipped_commands == {"PUBLISH": 1}
 
 
 def test_a_number_of_thousands_of_digits_is_limited_like_any_other() -> None:

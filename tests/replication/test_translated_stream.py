@@ -15,7 +15,7 @@ import redis
 
 from headrace.commands.table import COMMANDS
 from headrace.engine.engine import Engine
-from headrace.persistence.aof.log_buffer import Item, LogBuffer
+from headrace.persistence.aof.log_buffer import DatabaseRequest, LogBuffer
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
 from headrace.replication.stream_applier import StreamApplier
@@ -141,7 +141,7 @@ class Primary:
             return "{}-{}".format(*self.rng.choice(pending))
         return f"{self.now - 7 * self.rng.randrange(15)}-{self.rng.randrange(2)}"
 
-    def take(self) -> list[Item]:
+    def take(self) -> list[DatabaseRequest]:
         """Return the translated effects since the last call."""
         effects = self.engine.effects
         items = self.translator.translate(effects.take(), effects.older_form_of)
@@ -151,13 +151,13 @@ class Primary:
 
 def slots_of(group: Group) -> Iterator[int]:
     """Yield the slots of the group's pending entries."""
-    slot = group.pending.first_from(0, 0)
+    slot = group.pending.first_by_id_from(0, 0)
     while slot >= 0:
         yield slot
-        slot = group.pending.after(slot)
+        slot = group.pending.next_by_id(slot)
 
 
-def encoded(items: list[Item]) -> bytes:
+def encoded(items: list[DatabaseRequest]) -> bytes:
     """Return the bytes of the stream that has these effects, from a SELECT on."""
     buffer = LogBuffer()
     buffer.put_all(items)
@@ -263,7 +263,7 @@ def test_every_replica_has_the_data_of_the_primary_after_each_turn(seed: int, cl
             assert exact(follower, primary.now) == exact(primary.engine, primary.now), (turn, commands)
             if turn % 10 == 9:
                 assert visible(other.request) == visible(ask), turn
-    assert not applier.failed and not applier.skipped
+    assert not applier.failed_commands and not applier.skipped_commands
 
 
 RELEASE_OF_A_DELETED_ENTRY = "XNACK a g FAIL IDS 1 1-0"  # no command of Redis 7.0 does that

@@ -105,7 +105,7 @@ def test_what_was_written_after_a_mark_can_be_discarded():
 def test_a_mark_survives_growing_over_what_is_sent():
     made = answer()
     made.bulk(b"a" * 200)
-    made.sent(150)
+    made.mark_sent(150)
     rest = made.pending_bytes()
     mark = made.open_array()
     made.bulk(b"b" * 5000)
@@ -116,7 +116,7 @@ def test_a_mark_survives_growing_over_what_is_sent():
 def test_replies_may_be_sent_in_pieces():
     made = answer()
     made.bulk(b"abc")
-    made.sent(4)
+    made.mark_sent(4)
     made.bulk(b"def")
     assert made.take() == b"abc\r\n$3\r\ndef\r\n"
 
@@ -125,7 +125,7 @@ def test_a_drained_writer_keeps_little_memory():
     made = answer()
     made.bulk(bytes(1_000_000))
     assert made.cap >= 1_000_000
-    made.sent(made.pending_bytes())
+    made.mark_sent(made.pending_bytes())
     assert made.cap <= 4096
     made.ok()
     assert made.take() == b"+OK\r\n"

@@ -40,7 +40,7 @@ class FlakyDisk(DiskDirectory):
     def create(self, name: str) -> FlakyFile:
         return FlakyFile(self, super().create(name))
 
-    def append(self, name: str) -> FlakyFile:
+    def open_append(self, name: str) -> FlakyFile:
         return FlakyFile(self, super().append(name))
 
     def sync_directory(self, name: str) -> None:

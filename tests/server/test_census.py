@@ -125,7 +125,7 @@ load_snapshot = ReplicaSide.on_snapshot_complete
 
 def load_damaged_snapshot(replica: ReplicaSide) -> None:
     """Cut the file of a snapshot that was received, before it is loaded."""
-    path = Path(replica.files.path(received_file_name()))
+    path = Path(replica.data_directory.path(received_file_name()))
     path.write_bytes(path.read_bytes()[:-30])
     load_snapshot(replica)
 

@@ -108,19 +108,19 @@ def test_old_objects_are_collected_when_unaccounted_memory_has_grown():
     gc.disable()
     left = weakref.ref(Cycle())
     try:
-        generation.check(80 << 20, 40 << 20)
+        generation.collect_if_grown(80 << 20, 40 << 20)
         resident, seconds = resident + GROWTH_BYTES_MIN - 1, 2.0
-        generation.check(80 << 20, 40 << 20)
+        generation.collect_if_grown(80 << 20, 40 << 20)
         resident, seconds = resident + 1, 4.0
-        generation.check(81 << 20, 40 << 20)  # the data have grown instead
+        generation.collect_if_grown(81 << 20, 40 << 20)  # the data have grown instead
         assert generation.collections == 0 and left() is not None
-        generation.check(80 << 20, 40 << 20)  # within the same second
+        generation.collect_if_grown(80 << 20, 40 << 20)  # within the same second
         assert generation.collections == 0
         seconds = 6.0
-        generation.check(80 << 20, 40 << 20)
-        assert generation.collections == 1 and generation.found > 0 and left() is None
+        generation.collect_if_grown(80 << 20, 40 << 20)
+        assert generation.collections == 1 and generation.found_object_count > 0 and left() is None
         seconds = 8.0
-        generation.check(80 << 20, 40 << 20)
+        generation.collect_if_grown(80 << 20, 40 << 20)
         assert generation.collections == 1
     finally:
         gc.enable()
@@ -129,10 +129,10 @@ def test_old_objects_are_collected_when_unaccounted_memory_has_grown():
 def test_much_data_may_have_much_unaccounted_memory_beside_them():
     resident, seconds = 0, 0.0  # bytes
     generation = FullGcTrigger(lambda: resident, lambda: seconds)
-    generation.check(0, 1 << 30)
+    generation.collect_if_grown(0, 1 << 30)
     resident, seconds = 500 << 20, 2.0
-    generation.check(0, 1 << 30)
+    generation.collect_if_grown(0, 1 << 30)
     assert generation.collections == 0
     resident, seconds = 512 << 20, 4.0
-    generation.check(0, 1 << 30)
+    generation.collect_if_grown(0, 1 << 30)
     assert generation.collections == 1

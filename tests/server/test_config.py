@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import CommandError, UsageError
 from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 from headrace.server.config.config import Config
-from headrace.server.config.directives import ALIASES, DIRECTIVES, IGNORED, UNSUPPORTED
+from headrace.server.config.directives import DIRECTIVES, IGNORED, NAMES_BY_ALIAS, UNSUPPORTED
 
 
 def configured(*arguments: str) -> Config:
@@ -28,16 +28,16 @@ def set_refusal(*pairs: tuple[bytes, bytes]) -> str:
 def test_defaults_are_what_the_directives_declare():
     config = Config()
     for directive in DIRECTIVES:
-        assert config.formatted(directive.name) == directive.kind.show(
+        assert config.formatted_value(directive.name) == directive.kind.show(
             directive.kind.parse([directive.default])
         )
         assert directive.about.endswith(".")
-    assert config.formatted("port") == "7777"
-    assert config.formatted("stream-node-max-bytes") == "4096"
+    assert config.formatted_value("port") == "7777"
+    assert config.formatted_value("stream-node-max-bytes") == "4096"
 
 
 def test_no_name_stands_in_two_lists():
-    names = [directive.name for directive in DIRECTIVES] + list(ALIASES)
+    names = [directive.name for directive in DIRECTIVES] + list(NAMES_BY_ALIAS)
     assert len(names) == len(set(names))
     assert not set(names) & IGNORED
     assert not (set(names) | IGNORED) & UNSUPPORTED
@@ -45,9 +45,9 @@ def test_no_name_stands_in_two_lists():
 
 def test_the_command_line_takes_values_up_to_the_next_directive():
     config = configured("--port", "1234", "--bind", "127.0.0.1", "::1", "--save", "", "--timeout=5")
-    assert config.formatted("port") == "1234"
-    assert config.formatted("bind") == "127.0.0.1 ::1"
-    assert config.formatted("save") == ""
+    assert config.formatted_value("port") == "1234"
+    assert config.formatted_value("bind") == "127.0.0.1 ::1"
+    assert config.formatted_value("save") == ""
     assert config.number("timeout") == 5
 
 
@@ -111,9 +111,9 @@ def test_rules_of_save_add_up_until_an_empty_one(tmp_path: Path):
     config = configured(str(file), "--save", "5", "0")
     assert config.save_rules() == ((900, 1), (300, 10), (60, 1000), (5, 0))
     config.set([(b"save", b"3600 1 300 100")])
-    assert config.formatted("save") == "3600 1 300 100"
+    assert config.formatted_value("save") == "3600 1 300 100"
     config.set([(b"save", b"")])
-    assert config.formatted("save") == ""
+    assert config.formatted_value("save") == ""
 
 
 def test_a_file_that_includes_itself_is_refused(tmp_path: Path):
@@ -137,12 +137,12 @@ def test_what_cannot_be_honoured_but_does_no_harm_is_warned_of():
         " by client-query-buffer-limit and client-output-buffer-limit",
         "the command line: io-threads: has no effect here",
     ]
-    assert config.formatted("maxmemory-clients") == "0"
+    assert config.formatted_value("maxmemory-clients") == "0"
 
 
 def test_a_limit_of_memory_and_what_then_goes():
     config = configured("--maxmemory", "1gb", "--maxmemory-policy", "Stream-Oldest")
-    assert (config.formatted("maxmemory"), config.formatted("maxmemory-policy")) == (
+    assert (config.formatted_value("maxmemory"), config.formatted_value("maxmemory-policy")) == (
         str(1 << 30),
         "stream-oldest",
     )
@@ -172,7 +172,7 @@ def test_config_get_takes_several_patterns():
     found = dict(config.get([b"stream-node-*", b"PORT", b"stream-node-max-bytes", b"nothing"]))
     assert found == {b"port": b"7777", b"stream-node-max-bytes": b"4096", b"stream-node-max-entries": b"100"}
     hidden = {b"user"}  # ACL LIST shows them
-    names = {d.name.encode() for d in DIRECTIVES} | {name.encode() for name in ALIASES}
+    names = {d.name.encode() for d in DIRECTIVES} | {name.encode() for name in NAMES_BY_ALIAS}
     assert {name for name, _ in config.get([b"*"])} == names - hidden
 
 
@@ -281,7 +281,7 @@ def test_what_clients_set_for_good_measure_is_accepted():
 def test_buffer_limits_of_several_classes():
     config = Config()
     config.set([(b"client-output-buffer-limit", b"normal 1mb 0 0 replica 256mb 64mb 60")])
-    assert config.formatted("client-output-buffer-limit") == (
+    assert config.formatted_value("client-output-buffer-limit") == (
         "normal 1048576 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
     )
     config.set([(b"client-output-buffer-limit", b"normal 2mb 1mb 7 pubsub 0 0 0")])

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.errors import CommandError, UsageError
 from headrace.server.config.config import Config
-from headrace.server.config.config_types import Flag, Memory, Number, SaveRules, Text
-from headrace.server.config.directives import BY_NAME, DIRECTIVES
+from headrace.server.config.config_types import Flag, Memory, Number, SaveRulesType, Text
+from headrace.server.config.directives import DIRECTIVES, DIRECTIVES_BY_NAME
 from headrace.server.config.rewrite import HEADING, format_config, line_of, line_of_words, rewrite
 
 HEAD = HEADING.decode()
@@ -90,7 +90,10 @@ def test_users_take_the_place_of_users(path: Path):
     assert (
         path.read_text() == "user ann on nopass\nhz 20\n# and\nuser bob on >x\n"
     )  # nobody says who there is
-    config.repeated_lines["user"] = lambda: [["ann", "on", "#ab", "~x*"], ["carl", "off", "(~a +get)"]]
+    config.repeated_line_functions["user"] = lambda: [
+        ["ann", "on", "#ab", "~x*"],
+        ["carl", "off", "(~a +get)"],
+    ]
     rewrite(config)
     assert path.read_text() == 'hz 20\n# and\nuser ann on #ab ~x*\nuser carl off "(~a +get)"\n'
     path.write_text("hz 20\n")
@@ -105,7 +108,7 @@ def test_users_of_an_included_file_are_not_written_twice(path: Path, tmp_path: P
     (tmp_path / "users").write_text("user ann on >pears\n")
     path.write_text(f"include {tmp_path}/users\nhz 20\n")
     config = configured(str(path))
-    config.repeated_lines["user"] = lambda: [["ann", "on", "#ab"]]
+    config.repeated_line_functions["user"] = lambda: [["ann", "on", "#ab"]]
     with pytest.raises(CommandError, match=r"ERR Rewriting config file: .*included"):
         rewrite(config)
     assert path.read_text() == f"include {tmp_path}/users\nhz 20\n"
@@ -160,7 +163,7 @@ def random_value(kind: object, rng: random.Random) -> str:
         return rng.choice(("yes", "no"))
     if isinstance(kind, Number | Memory):
         return str(rng.choice((kind.least, kind.most, rng.randint(kind.least, min(kind.most, 1 << 24)))))
-    if isinstance(kind, SaveRules):
+    if isinstance(kind, SaveRulesType):
         return " ".join(f"{rng.randint(1, 99)} {rng.randint(0, 99)}" for _ in range(rng.randrange(4)))
     assert isinstance(kind, Text)
     return "".join(rng.choice("ab #'\"\\ \t\n\r\0\x7f/é\udcff$(){}") for _ in range(rng.randrange(9)))
@@ -168,7 +171,7 @@ def random_value(kind: object, rng: random.Random) -> str:
 
 def test_random_values_survive_the_way_through_the_file(path: Path):
     rng = random.Random(8)
-    kinds = (Flag, Number, Memory, SaveRules, Text)
+    kinds = (Flag, Number, Memory, SaveRulesType, Text)
     open_ones = [d for d in DIRECTIVES if isinstance(d.kind, kinds) and d.only_value is None]
     path.write_text("# begun\n")
     rewritten = False  # the heading stands before the first value that is not the default
@@ -191,7 +194,7 @@ def test_every_default_is_read_again_from_its_line():
         config = Config()
         config.read_lines("", [line_of(directive, config.values[directive.name])])
         assert config.values[directive.name] == directive.kind.parse([directive.default])
-    assert line_of(BY_NAME["logfile"], "") == b'logfile ""'
+    assert line_of(DIRECTIVES_BY_NAME["logfile"], "") == b'logfile ""'
     assert line_of_words("user", ["ann", "", "a\xa0b"]) == b'user ann "" a\xc2\xa0b'
 
 

@@ -33,7 +33,15 @@ def test_the_environment_stands_between_the_file_and_the_command_line(tmp_path: 
     }
     config = configured([str(file), "--timeout", "3"], given)
     names = ("hz", "timeout", "maxclients", "bind", "save", "logfile", "stream-node-max-bytes")
-    assert [config.formatted(name) for name in names] == ["30", "3", "5", "* -::*", "", "two words", "8192"]
+    assert [config.formatted_value(name) for name in names] == [
+        "30",
+        "3",
+        "5",
+        "* -::*",
+        "",
+        "two words",
+        "8192",
+    ]
     assert config.origins["hz"] == "the environment, HEADRACE_HZ"
     assert config.warnings == []
 
@@ -128,8 +136,8 @@ def test_limits_of_buffers_are_said_class_by_class(tmp_path: Path):
     file = tmp_path / "redis.conf"
     file.write_text("client-output-buffer-limit normal 1mb 0 0\nclient-output-buffer-limit pubsub 2mb 0 0\n")
     config = configured([str(file)], {})
-    assert config.formatted("client-output-buffer-limit").startswith("normal 1048576 0 0")
+    assert config.formatted_value("client-output-buffer-limit").startswith("normal 1048576 0 0")
     config.set([(b"client-output-buffer-limit", b"pubsub 3mb 0 0")])
-    shown = config.formatted("client-output-buffer-limit")
+    shown = config.formatted_value("client-output-buffer-limit")
     assert "normal 1048576 0 0" in shown
     assert "pubsub 3145728 0 0" in shown

@@ -87,7 +87,7 @@ def test_a_pipeline_that_is_sent_before_a_reply_is_read_is_executed(server, clie
     for n in range(20_000):
         assert writer.reply().startswith(b"%06d" % n)
     assert client.request("PING") == "PONG"
-    assert server.server.parts.loop.backlog_bytes == 0
+    assert server.server.parts.loop.excess_buffer_bytes == 0
 
 
 def test_clients_that_never_read_share_a_bounded_memory(server, client):
@@ -97,11 +97,11 @@ def test_clients_that_never_read_share_a_bounded_memory(server, client):
         one.send(encoded("GET", "big") * 400)
     loop = server.server.parts.loop
     wait_until(lambda: sum(c.throttled for c in loop.connections.values()) == len(greedy))
-    assert loop.backlog_bytes <= limits.UNSENT_BYTES_OF_ALL_MAX + len(greedy) * 600_000
+    assert loop.excess_buffer_bytes <= limits.UNSENT_BYTES_OF_ALL_MAX + len(greedy) * 600_000
     for one in greedy:
         one.close()
     wait_until(lambda: len(loop.connections) == 1)
-    assert loop.backlog_bytes == 0
+    assert loop.excess_buffer_bytes == 0
 
 
 def test_unread_answers_past_the_hard_limit_close_the_connection(start):

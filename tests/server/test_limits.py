@@ -184,8 +184,8 @@ def test_a_stranger_may_leave_little_unread(guarded) -> None:
     loop = guarded.server.parts.loop
     for connection in loop.connections.values():
         most = limits.UNAUTHENTICATED_UNSENT_BYTES_MAX
-        assert not loop.output_monitor.exceeds_limit(connection, connection.session, most, 1000)
-        refused = loop.output_monitor.exceeds_limit(connection, connection.session, most + 1, 1000)
+        assert not loop.output_monitor.exceeds_hard_limit(connection, connection.session, most, 1000)
+        refused = loop.output_monitor.exceeds_hard_limit(connection, connection.session, most + 1, 1000)
         assert refused == connection.session.must_authenticate
     assert sum(connection.session.must_authenticate for connection in loop.connections.values()) == 1
 

@@ -40,7 +40,7 @@ class TurnedServers:
         for _ in range(count):
             for server in self.servers:
                 server.parts.timers.run(server.parts.clock.now_ms())
-                work = server.parts.loop.background
+                work = server.parts.loop.background_work
                 if work is not None:
                     work()
                 server.parts.loop.run_tasks()

@@ -156,8 +156,8 @@ class Node:
         """Run the timers, some of a snapshot, and a turn of the event loop."""
         loop = self.server.parts.loop
         self.server.parts.timers.run(self.clock.now_ms())
-        if loop.background is not None:
-            loop.background()
+        if loop.background_work is not None:
+            loop.background_work()
         loop.run_tasks()
         loop.run_once(0)
         self.cluster.snapshots.end_some(self.cluster.chance)

@@ -215,12 +215,12 @@ class SimulatedFiles:
         self.journal.append(Op(what, name, inode, mark=self.mark, **more))
 
     def create(self, name: str) -> SimulatedFile:
-        file = self.append(name)
+        file = self.open_append(name)
         if file.inode.data:
             file.truncate(0)
         return file
 
-    def append(self, name: str) -> SimulatedFile:
+    def open_append(self, name: str) -> SimulatedFile:
         inode = self.names.get(name)
         if inode is None:
             self.faults.strike("create", name)

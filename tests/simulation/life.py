@@ -77,7 +77,7 @@ class Life:
         self.shadow.keyspace.keep_expired = True
         if setup.cold:
             assert self.engine.cold_storage is not None
-            self.engine.cold_storage.limit = 0 if setup.hot_rules else 1
+            self.engine.cold_storage.hot_bytes_limit = 0 if setup.hot_rules else 1
         self.repeat_session, _ = replayer(self.shadow, now_ms)
         self.sessions = [self.engine.session(), self.engine.session()]
         self.engine.set_effect_recording(True)
@@ -131,7 +131,7 @@ class Life:
         references = None
         if log and self.setup.cold:
             assert self.log is not None and self.log.rewrite is not None
-            references = self.log.rewrite.references
+            references = self.log.rewrite.cold_references
         write_keyspace(
             file, self.engine.keyspace, self.setup, self.now, log=log, rdb=rdb, references=references
         )
@@ -261,7 +261,7 @@ class Life:
             answer = bytes(session.reply.take())
             if b"internal error" in answer:
                 raise Wrong(f"{request} → {answer!r}")
-        self.engine.woken.clear()
+        self.engine.woken_sessions.clear()
         self.commit()
 
     def commit(self) -> None:

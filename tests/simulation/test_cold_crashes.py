@@ -88,8 +88,8 @@ class Life:
         """Start on what a crash at a boundary has left; read what was promised, and write more."""
         cold = ColdFiles(SimulatedFiles(image), "cold")
         promised = [one for one in self.promised if one[2] <= at <= one[3][0]]
-        cold.set_needed({where[0] for _, where, _, _ in promised})
-        places = [cold.place_of(name, *rest) for _, (name, *rest), _, _ in promised]
+        cold.set_needed_names({where[0] for _, where, _, _ in promised})
+        places = [cold.place_from_log(name, *rest) for _, (name, *rest), _, _ in promised]
         cold.remove_orphans()
         more = make_run(rng)
         places += cold.write([more])

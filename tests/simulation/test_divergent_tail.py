@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.replication import divergent_tail
-from headrace.replication.divergent_tail import MARKER
+from headrace.replication.divergent_tail import MARKER_FILE_NAME
 from simulation.cluster import Cluster, Node
 from simulation.disk import SimulatedFiles
 
@@ -58,7 +58,7 @@ def test_entries_that_no_replica_received_are_saved_and_counted(caplog: Any) -> 
         assert ids(data) == ["s 4-0", "s 5-0", "other 1-0"]
         assert b"SELECT\r\n$1\r\n2\r\n" in data and b"lost" in data
         assert "3 entries of 2 streams that the new primary lacks: saved in divergent-" in caplog.text
-        assert not first.files.exists(MARKER) and second.files.exists(MARKER)
+        assert not first.files.exists(MARKER_FILE_NAME) and second.files.exists(MARKER_FILE_NAME)
 
 
 def test_nothing_is_saved_if_nothing_is_missing() -> None:
@@ -72,7 +72,7 @@ def test_nothing_is_saved_if_nothing_is_missing() -> None:
         first.follow(second)
         cluster.settle()
         assert first.replication.replica_side.full_syncs == 1
-        assert saved(first) == [] and not first.files.exists(MARKER)
+        assert saved(first) == [] and not first.files.exists(MARKER_FILE_NAME)
 
 
 def test_a_server_that_was_never_a_primary_saves_nothing() -> None:
@@ -84,7 +84,7 @@ def test_a_server_that_was_never_a_primary_saves_nothing() -> None:
         for _ in range(50):
             cluster.round(20)
         assert lonely.data() == second.data()
-        assert saved(lonely) == [] and not lonely.files.exists(MARKER)
+        assert saved(lonely) == [] and not lonely.files.exists(MARKER_FILE_NAME)
 
 
 def test_entries_that_may_have_been_removed_are_marked() -> None:

@@ -75,7 +75,7 @@ def finds(what: str, waits: bool, seeds: int = 40) -> bool:
 
 
 def test_a_wait_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Primary, "count_acknowledged", lambda self, offset: len(self.replicas))
+    monkeypatch.setattr(Primary, "count_acknowledged_replicas", lambda self, offset: len(self.replicas))
     assert finds("is only at", waits=True)
 
 

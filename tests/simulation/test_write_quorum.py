@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.resp.reply_parser import ReplyParser
 from headrace.resp.writer import ReplyWriter
-from headrace.server.replication.write_quorum import not_confirmed, replace_replies
+from headrace.server.replication.write_quorum import not_confirmed_error, replace_replies
 from simulation.cluster import Client, Cluster, Node
 
 OPTIONS = ("--write-quorum", "1", "--write-quorum-timeout", "300")
@@ -140,7 +140,7 @@ def test_only_replies_are_replaced_and_messages_stay() -> None:
     reply.bulk(b"-text\r\n:1\r\n")
     reply.bulk(b"")
     reply.integer(7)
-    assert replace_replies(reply, not_confirmed("within 100 ms"))
+    assert replace_replies(reply, not_confirmed_error("within 100 ms"))
     parser = ReplyParser()
     parser.feed(reply.take())
     found = [parser.next() for _ in range(3)]
@@ -151,5 +151,5 @@ def test_only_replies_are_replaced_and_messages_stay() -> None:
 def test_bytes_that_begin_inside_a_reply_stay_as_they_are() -> None:
     reply = ReplyWriter()
     reply.raw(b"+OK\r\n$10\r\nabc")
-    assert not replace_replies(reply, not_confirmed("within 100 ms"))
+    assert not replace_replies(reply, not_confirmed_error("within 100 ms"))
     assert reply.take() == b"+OK\r\n$10\r\nabc"

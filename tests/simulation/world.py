@@ -132,7 +132,7 @@ def open_cold_storage(engine: Engine, files: SimulatedFiles, run_bytes: int, lim
     )
     cold.run_bytes = run_bytes
     cold.cache.limit = run_bytes
-    engine.rule_registry.on_hot = lambda: None  # HOT-BYTES and HOT-AGE are accepted
+    engine.rule_registry.open_cold_storage = lambda: None  # HOT-BYTES and HOT-AGE are accepted
 
 
 def new_engine(setup: Setup) -> Engine:
@@ -193,7 +193,7 @@ class GradualBase:
         self, file: File, keyspace: Keyspace, setup: Setup, now_ms: int, rewrite: PendingRewrite
     ) -> None:
         self.file = file
-        self.references = rewrite.references if setup.cold else None
+        self.references = rewrite.cold_references if setup.cold else None
         self.keyspace = keyspace
         self.failed = False
         self.image = keyspace.freeze(now_ms, step_bytes=1)
@@ -207,7 +207,7 @@ class GradualBase:
         for step in rdb_steps(self.image, out, version=version, aof_base=True, references=self.references):
             out.flush()  # not only at the end, which is what these few data come to
             yield step
-        out.end(True)
+        out.write_trailer(True)
 
     def run(self, steps: int) -> None:
         """Write so many steps, unless the disk has failed."""

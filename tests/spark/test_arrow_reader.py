@@ -287,7 +287,13 @@ def test_a_header_is_parsed_only_when_it_is_complete() -> None:
             found = parse_header(data[:n])
             assert (found is not None) == (n >= len(whole))
             if found is not None:
-                assert (found.last_id, found.anchor_lost, found.more, found.dropped, found.rows) == (
+                assert (
+                    found.last_id,
+                    found.anchor_lost,
+                    found.has_more,
+                    found.dropped_entries,
+                    found.rows,
+                ) == (
                     last,
                     False,
                     True,

@@ -19,7 +19,7 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers, servers_at
 from headrace.errors import UsageError
 from headrace.pipeline.loading.load_rows import load_rows
-from headrace.pipeline.loading.loader import LoadJob
+from headrace.pipeline.loading.loader import LoadIdentity
 from headrace.pipeline.replaying.replay_entries import replay_entries
 from headrace.pipeline.replaying.source import ReplaySource
 from headrace.pipeline.trimming import trim_streams as trim_module
@@ -164,7 +164,7 @@ def test_a_stream_is_read_completely_while_it_moves_to_another_node(cluster: Clu
     fill(cluster, stream, count)
     servers = Servers(cluster.url)
     for giver, taker in ((source, target), (target, source)):
-        owner = servers.owner(stream)
+        owner = servers.owner_node_name(stream)
         assert owner.endswith(str(giver.port))
         steps = move(cluster, slot, giver, taker, [stream])
         reading = batches(cluster.url, stream, count, entriesPerFetch="300")
@@ -181,7 +181,7 @@ def test_a_stream_is_read_completely_while_it_moves_to_another_node(cluster: Clu
         assert seen == late_seen == list(range(count))
         assert last_ids(servers, [stream]) == {stream: upto}
         assert nth_id(servers, stream, "0-0", upto, 1500) == "1001499-0"
-        assert servers.owner(stream).endswith(str(taker.port))
+        assert servers.owner_node_name(stream).endswith(str(taker.port))
 
 
 def test_a_read_continues_at_the_replica_after_its_master_died(doomed_cluster: Cluster) -> None:
@@ -229,10 +229,10 @@ def test_a_load_writes_stream_and_marker_to_the_owning_master(cluster: Cluster) 
         for node in cluster.masters:
             stream = cluster.stream_of(node)
             assert not last_ids(link, [stream])
-            job = LoadJob("job")
-            assert load_rows([rows.slice(0, 2)], None, link, stream, job=job).rows == 2
+            job = LoadIdentity("job")
+            assert load_rows([rows.slice(0, 2)], None, link, stream, job=job).added_rows == 2
             report = load_rows([rows], None, link, stream, job=job, resume=True)
-            assert (report.rows, report.skipped) == (1, 2) and link.client().xlen(stream) == 3
+            assert (report.added_rows, report.skipped) == (1, 2) and link.client().xlen(stream) == 3
 
 
 def give(cluster: Cluster, stream: str) -> None:

@@ -26,7 +26,7 @@ def written(column: pa.Array, form: str = "epoch_ms") -> list[bytes | None]:
     """The texts that a column's values become; a second column keeps rows of nulls from being empty."""
     encoder = XaddEncoder()
     always = field_cells("k", pa.array(["x"] * len(column)), form)
-    encoder.load(len(column), [field_cells("f", column, form), always], None)
+    encoder.set_batch(len(column), [field_cells("f", column, form), always], None)
     encoder.set_prefix([b"XADD", b"s"])
     assert encoder.encode(None, 0, len(column), 1 << 40) == len(column)
     texts: list[bytes | None] = []
@@ -138,7 +138,7 @@ def test_a_map_becomes_fields_also_when_it_is_a_slice() -> None:
     for start in range(len(rows)):
         encoder = XaddEncoder()
         rest = len(rows) - start
-        encoder.load(
+        encoder.set_batch(
             rest, [map_cells(column.slice(start)), field_cells("k", always.slice(start), "epoch_ms")], None
         )
         encoder.encode(None, 0, rest, 1 << 40)
@@ -151,7 +151,7 @@ def test_a_map_becomes_fields_also_when_it_is_a_slice() -> None:
 def test_rows_can_be_selected_and_a_chunk_ends_at_its_size() -> None:
     encoder = XaddEncoder()
     column = pa.array([str(i) * 100 for i in range(10)])
-    encoder.load(
+    encoder.set_batch(
         10, [field_cells("f", column, "epoch_ms")], field_cells("", pa.array([None, "5-1"] * 5), "epoch_ms")
     )
     encoder.set_prefix([b"XADD", b"s", b"MAXLEN", b"~", b"5"])
@@ -169,7 +169,7 @@ def test_rows_can_be_selected_and_a_chunk_ends_at_its_size() -> None:
 
 def test_a_row_of_only_nulls_is_rejected() -> None:
     encoder = XaddEncoder()
-    encoder.load(1, [field_cells("f", pa.array([None], pa.int64()), "epoch_ms")], None)
+    encoder.set_batch(1, [field_cells("f", pa.array([None], pa.int64()), "epoch_ms")], None)
     with pytest.raises(UsageError, match="All columns of a row are null"):
         encoder.encode(None, 0, 1, 1000)
 
@@ -196,12 +196,12 @@ def test_offsets_out_of_range_are_rejected() -> None:
     for offsets in ((0, 5, 3), (0, 1, 99), (3, 2, 4), (0, 0xFFFFFFFF, 4)):
         encoder = XaddEncoder()
         raw = struct.pack("<3I", *offsets)
-        encoder.load(2, [ArrowCells("text", b"", 0, 2, None, raw, b"abcd", width=4)], None)
+        encoder.set_batch(2, [ArrowCells("text", b"", 0, 2, None, raw, b"abcd", width=4)], None)
         with pytest.raises(ValueError, match="past its bytes"):
             encoder.encode(None, 0, 2, 1000)
     raw = struct.pack("<2q", 0, -1)
     encoder = XaddEncoder()
-    encoder.load(1, [ArrowCells("text", b"", 0, 1, None, raw, b"abcd", width=8)], None)
+    encoder.set_batch(1, [ArrowCells("text", b"", 0, 1, None, raw, b"abcd", width=8)], None)
     with pytest.raises(ValueError, match="negative offset"):
         encoder.encode(None, 0, 1, 1000)
 
@@ -224,7 +224,9 @@ def test_inner_bytes_that_are_not_text_are_rejected() -> None:
 def test_an_id_that_xadd_would_take_for_an_option_is_rejected(text: str) -> None:
     encoder = XaddEncoder()
     ids = pa.array(["5-1", text])
-    encoder.load(2, [field_cells("0", pa.array(["*", "*"]), "epoch_ms")], field_cells("_id", ids, "epoch_ms"))
+    encoder.set_batch(
+        2, [field_cells("0", pa.array(["*", "*"]), "epoch_ms")], field_cells("_id", ids, "epoch_ms")
+    )
     encoder.set_prefix([b"XADD", b"s"])
     with pytest.raises(UsageError, match="is not an entry ID"):
         encoder.encode(None, 0, 2, 1 << 40)
@@ -233,7 +235,9 @@ def test_an_id_that_xadd_would_take_for_an_option_is_rejected(text: str) -> None
 def test_an_id_of_fixed_size_is_checked_too() -> None:
     encoder = XaddEncoder()
     ids = pa.array([b"5-1111", b"MAXLEN"], pa.binary(6))
-    encoder.load(2, [field_cells("0", pa.array(["*", "*"]), "epoch_ms")], field_cells("_id", ids, "epoch_ms"))
+    encoder.set_batch(
+        2, [field_cells("0", pa.array(["*", "*"]), "epoch_ms")], field_cells("_id", ids, "epoch_ms")
+    )
     encoder.set_prefix([b"XADD", b"s"])
     with pytest.raises(UsageError, match="'MAXLEN' is not an entry ID"):
         encoder.encode(None, 0, 2, 1 << 40)

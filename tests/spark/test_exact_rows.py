@@ -53,7 +53,7 @@ def exact(
     """For each entry the words in its `_exact`, or None."""
     scanner = ReplyPageTokenizer()
     layout = ColumnLayout(StructType([*fields, EXACT]), "epoch_ms")
-    decoder = layout.decoder(scanner, "orders", mode)
+    decoder = layout.new_decoder(scanner, "orders", mode)
     maker = BatchBuilder(layout, "orders")
     data = page(entries)
     scanner.begin_page(b"")

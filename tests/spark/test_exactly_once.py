@@ -13,7 +13,7 @@ import redis
 from redis.crc import key_slot
 
 from headrace.client import retrying
-from headrace.companion_keys import hash_tagged
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError, UsageError
 from headrace.spark.sink import sender
 from headrace.spark.sink.exactly_once import ConfirmedRowsLost
@@ -388,9 +388,9 @@ def test_a_marker_contains_the_rows_of_its_batch() -> None:
 def test_a_markers_key_is_in_the_slot_of_its_stream() -> None:
     for stream in (b"s", b"{a}b", b"x{a}", b"a{b", b"{a}{b}", "ü".encode()):
         assert key_slot(MARKER.key(stream)) == key_slot(stream), stream
-        assert key_slot(hash_tagged(stream)) == key_slot(stream)
+        assert key_slot(companion_key_prefix(stream)) == key_slot(stream)
 
 
 def test_no_two_streams_share_their_keys() -> None:
     streams = [b"o", b"{o}", b"{o}:", b"{{o}}", b"x{o}", b"{}", b"{}o", b"o}", b"{o", b""]
-    assert len({hash_tagged(stream) for stream in streams}) == len(streams)
+    assert len({companion_key_prefix(stream) for stream in streams}) == len(streams)

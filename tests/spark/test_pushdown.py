@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_source import HeadraceSource
-from headrace.spark.source.pushdown import PUSHDOWN_WORKER, PushdownReader
+from headrace.spark.source.pushdown import PUSHDOWN_WORKER_MODULE, PushdownReader
 from support.stream_server import StreamServer
 
 TEXT, TIME = StringType(), TimestampType()
@@ -195,7 +195,7 @@ def test_only_the_pushdown_worker_gets_a_reader_with_pushdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = HeadraceSource({"subscribe": "s"})
-    monkeypatch.delitem(sys.modules, PUSHDOWN_WORKER, raising=False)
+    monkeypatch.delitem(sys.modules, PUSHDOWN_WORKER_MODULE, raising=False)
     assert not isinstance(source.reader(DEFAULT), PushdownReader)
-    monkeypatch.setitem(sys.modules, PUSHDOWN_WORKER, sys)
+    monkeypatch.setitem(sys.modules, PUSHDOWN_WORKER_MODULE, sys)
     assert isinstance(source.reader(DEFAULT), PushdownReader)

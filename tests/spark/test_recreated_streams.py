@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.fingerprint import entry_fingerprint
-from headrace.positions.position import Position, parse_position, parse_positions, position_ids
+from headrace.positions.position import Position, ids_by_stream, parse_position, parse_positions
 from headrace.spark.options import parse_options
 from headrace.spark.source import stream_reader
 from headrace.spark.source.data_loss import DataLoss
@@ -466,7 +466,7 @@ def test_offsets_cut_by_a_limit_are_numbered_and_fingerprinted(driver: Callable[
     query.restart()
     _, further = query.reader, query.reader.latestOffset(end, ReadMaxRows(4))
     found = parse_position(further["s"])
-    assert position_ids({"s": found}) == {"s": "1000008-0"} and (found.number, found.number_is_exact) == (
+    assert ids_by_stream({"s": found}) == {"s": "1000008-0"} and (found.number, found.number_is_exact) == (
         8,
         False,
     )

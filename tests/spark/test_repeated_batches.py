@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import CommandError, HeadraceError, UsageError
 from headrace.spark.sink import attempts, sender
-from headrace.spark.sink.attempts import check_repeated
+from headrace.spark.sink.attempts import check_repeated_batch
 from headrace.spark.sink.batch_attempt import AttemptSuperseded, RowsChanged
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.sender import RowSender, TaskResult, send_task, sink_options, write_batches
@@ -166,9 +166,9 @@ def test_an_execution_continues_where_the_one_before_it_was_killed(stream_server
     results = [task(stream_server, "second", n, rows) for n, rows in enumerate(parts)]
     assert sorted(numbers(stream_server)) == list(range(120))
     assert results[0].added == 0 and results[2].added == 40
-    assert all(result.repeated == ("s",) for result in results)
+    assert all(result.repeated_streams == ("s",) for result in results)
     options = sink_options(stream_server.url, "s", {})
-    check_repeated(options.servers(), Marker("q", 0, 7, attempt="second"), ["s"])
+    check_repeated_batch(options.servers(), Marker("q", 0, 7, attempt="second"), ["s"])
     assert task(stream_server, "third", 2, parts[2]).added == 0
 
 
@@ -228,10 +228,10 @@ def test_a_batch_in_other_partitions_adds_nothing(stream_server: StreamServer, p
 def test_a_commit_fails_if_a_partition_does_not_exist_any_more(stream_server: StreamServer) -> None:
     for n in range(2):
         task(stream_server, "first", n, range(20 * n, 20 * n + 20))
-    assert task(stream_server, "second", 0, range(20)).repeated == ("s",)
+    assert task(stream_server, "second", 0, range(20)).repeated_streams == ("s",)
     options = sink_options(stream_server.url, "s", {})
     with pytest.raises(RowsChanged, match="partitions 1 had rows, and do not exist any more"):
-        check_repeated(options.servers(), Marker("q", 0, 7, attempt="second"), ["s"])
+        check_repeated_batch(options.servers(), Marker("q", 0, 7, attempt="second"), ["s"])
 
 
 def test_a_task_does_not_wait_for_ever_for_others(

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
 from headrace.spark import HeadraceSource, explain
-from headrace.spark.errors import HIDE_TRACEBACK, as_headrace_error
+from headrace.spark.errors import HIDE_TRACEBACK_VARIABLE, as_headrace_error
 from support.stream_server import StreamServer
 
 NOWHERE = "redis://127.0.0.1:1"
@@ -154,4 +154,4 @@ def test_a_batch_read_warns_of_a_missing_stream(
 def test_outside_of_a_worker_errors_do_not_change_the_environment() -> None:
     with pytest.raises(UsageError, match="subscrib"):
         HeadraceSource({"subscrib": "s"}).streamReader(None)  # type: ignore[arg-type]
-    assert HIDE_TRACEBACK not in os.environ
+    assert HIDE_TRACEBACK_VARIABLE not in os.environ

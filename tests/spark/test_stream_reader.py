@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.positions.entry_ids import parse_id
-from headrace.positions.position import parse_positions, position_ids
+from headrace.positions.position import ids_by_stream, parse_positions
 from headrace.spark import progress
 from headrace.spark.options import parse_options
 from headrace.spark.source.data_loss import DataLoss
@@ -50,7 +50,7 @@ def opened(stream_server: StreamServer) -> Iterator[Callable[..., HeadraceStream
 
 def ids(offsets: dict[str, str]) -> dict[str, str]:
     """The IDs in offsets, without what identifies the streams."""
-    return position_ids(parse_positions(offsets))
+    return ids_by_stream(parse_positions(offsets))
 
 
 def numbers(reader: HeadraceStreamReader, start: dict[str, str], end: dict[str, str]) -> list[int]:

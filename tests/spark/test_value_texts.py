@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from headrace.columns.value_texts import date_text, plain_value, texts_or_reasons
+from headrace.columns.value_texts import date_text, plain_value, texts_and_reasons
 from headrace.errors import UsageError
 from headrace.spark.sink.arrow_cells import field_cells
 
@@ -22,7 +22,7 @@ INT64_MAX = 2**63 - 1
 
 
 def texts(column: pa.Array, form: str = "iso8601") -> list[Any]:
-    found, wrong = texts_or_reasons(column, form)
+    found, wrong = texts_and_reasons(column, form)
     assert wrong == {}
     values = (found.cast(pa.string()) if not pa.types.is_float64(found.type) else found).to_pylist()
     return [repr(value) if isinstance(value, float) else value for value in values]
@@ -181,7 +181,7 @@ WITHOUT_TEXT: list[tuple[pa.Array, str, str]] = [
 
 @pytest.mark.parametrize(("column", "form", "reason"), WITHOUT_TEXT)
 def test_a_value_without_text_is_found_by_its_row(column: pa.Array, form: str, reason: str) -> None:
-    found, wrong = texts_or_reasons(column, form)
+    found, wrong = texts_and_reasons(column, form)
     assert list(wrong) == [1] and reason in wrong[1]
     assert found.is_valid().to_pylist()[:2] == [True, False]
     with pytest.raises(UsageError, match="The column f holds, in row 2 of a batch, "):
@@ -190,7 +190,7 @@ def test_a_value_without_text_is_found_by_its_row(column: pa.Array, form: str, r
 
 def test_a_type_with_the_internal_bytes_of_a_program_is_rejected() -> None:
     for column in (OPAQUE, pa.ListArray.from_arrays([0, 1], OPAQUE)):
-        _, wrong = texts_or_reasons(column, "iso8601")
+        _, wrong = texts_and_reasons(column, "iso8601")
         assert "which has no text: convert it in the source" in wrong[0]
 
 
@@ -207,7 +207,7 @@ def test_all_types_of_duckdb_have_a_text() -> None:
     table = duckdb.sql("SELECT * FROM test_all_types()").to_arrow_table()
     without = set()
     for name, column in zip(table.column_names, table.columns, strict=True):
-        found, wrong = texts_or_reasons(column.combine_chunks(), "iso8601")
+        found, wrong = texts_and_reasons(column.combine_chunks(), "iso8601")
         if wrong:
             without.add(name)
             continue

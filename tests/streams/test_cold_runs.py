@@ -60,7 +60,7 @@ def test_whole_runs_are_trimmed_without_reading_them():
     while cool(cold, cache, 100):
         pass
     loads = cache.source.loads
-    per_run = cold.first_node().live
+    per_run = cold.first_node().live_count
     assert trim.trim_by_length(cold, 60 - 2 * per_run, True, 0) == 2 * per_run
     assert cold.first_id().ms == 2 * per_run + 1
     assert cache.source.loads == loads
@@ -108,7 +108,7 @@ def test_a_run_that_leaves_the_stream_leaves_the_cache():
     assert (
         cold.run_count()
         == cold.cold.totals.entry_count
-        == cold.cold.totals.memory_bytes
+        == cold.cold.totals.bytes_if_loaded
         == cold.cold.totals.node_count
         == 0
     )
@@ -159,7 +159,7 @@ def test_random_changes_have_the_same_results(seed):
         if chance.random() < 0.3:
             cool(cold, cache, chance.choice([30, 100, 300]))
         if chance.random() < 0.02 and not images:
-            images = [hot.freeze(step + 1), cold.freeze(step + 1)]
+            images = [hot.frozen_image(step + 1), cold.frozen_image(step + 1)]
         if images and chance.random() < 0.1:
             assert nodes_in(images[1]) == nodes_in(images[0])
             for image in images:
@@ -175,7 +175,7 @@ def test_random_changes_have_the_same_results(seed):
 def nodes_in(image):
     found = []
     while image.next_node():
-        found.append((image.ms, image.seq, bytes(image.data[: image.size])))
+        found.append((image.node_ms, image.node_seq, bytes(image.node_data[: image.node_size])))
     assert len(found) == image.node_count
     return found
 
@@ -201,7 +201,11 @@ def test_ids_of_dropped_nodes_are_forgotten():
     memory = cold.memory.total
     for ms in (2, 3, 6, 7):
         cold.delete(ms, 0)
-    assert len(run.deleted_ids()) == 64 and cold.memory.total == memory + 64
+    assert len(run.encoded_deleted_ids()) == 64 and cold.memory.total == memory + 64
     trim.trim_by_id(cold, 5, 0, False, 0)
-    assert cold.first_node().run is run and len(run.deleted_ids()) == 32 and cold.memory.total == memory + 32
+    assert (
+        cold.first_node().run is run
+        and len(run.encoded_deleted_ids()) == 32
+        and cold.memory.total == memory + 32
+    )
     cold.check()

@@ -58,10 +58,10 @@ def test_all_tombstones_go_but_the_first_and_the_last_entry(deleted, gone):
         stream.delete(i, 0)
     node = stream.first_node()
     before, used = entries_of(stream), node.pack.used
-    assert compaction.rewrite(node, stream.memory) == gone
+    assert compaction.remove_tombstones(node, stream.memory) == gone
     stream.check()
     assert entries_of(stream) == before and entries_of(stream, True) == before[::-1]
-    assert node.live + node.deleted + gone == 10 and node.reclaimed == gone
+    assert node.live_count + node.deleted_count + gone == 10 and node.reclaimed_count == gone
     assert node.key() == StreamId(1, 0).key()
     assert node.uncompacted_size() == used
     assert (node.pack.used < used) == (gone > 0)
@@ -75,8 +75,8 @@ def test_a_tombstone_stays_that_does_not_come_before_what_follows():
     stream.append(6, 0, [b"f", b"v"], 0, 1 << 20, 12)
     stream.append(7, 0, [b"f", b"v"], 0, 1 << 20, 12)
     node = stream.tail
-    assert compaction.rewrite(node, stream.memory) == 8  # 10-0 stays, for 6-0 follows it
-    assert (node.live, node.deleted) == (3, 1)
+    assert compaction.remove_tombstones(node, stream.memory) == 8  # 10-0 stays, for 6-0 follows it
+    assert (node.live_count, node.deleted_count) == (3, 1)
     stream.check()
 
 
@@ -87,7 +87,7 @@ def test_large_nodes_and_wide_counts_come_out_right(n):
         stream.delete(i, 0)
     node = stream.tail
     before, used = entries_of(stream), node.pack.used
-    assert compaction.rewrite(node, stream.memory) == len(range(2, n, 2))
+    assert compaction.remove_tombstones(node, stream.memory) == len(range(2, n, 2))
     stream.check()
     assert entries_of(stream) == before and node.uncompacted_size() == used
     for i in range(3, n - 1, 2):
@@ -109,7 +109,7 @@ def test_a_listpack_may_have_more_elements_than_its_header_can_say():
         stream.delete(i, 0)
     node = stream.tail
     assert node.pack.count > 65535
-    assert compaction.rewrite(node, stream.memory) == 7
+    assert compaction.remove_tombstones(node, stream.memory) == 7
     stream.check()
     assert node.pack.count < 65535 and [ms for ms, _, _ in entries_of(stream)] == [1, 9, 10]
 
@@ -126,7 +126,7 @@ def test_sparse_nodes_are_rewritten_in_steps():
     assert run(queue) == 1
     stream.check()
     assert entries_of(stream) == before and size.memory_bytes(stream) < full
-    assert stream.first_node().reclaimed == 6 and stream.tail.reclaimed == 0
+    assert stream.first_node().reclaimed_count == 6 and stream.tail.reclaimed_count == 0
     assert queue.next_step_ms() == -1 and len(queue) == 0
 
 
@@ -143,7 +143,7 @@ def test_a_step_is_bounded_and_the_next_comes_later():
     queue.step(1000)
     left = len(stream.live_counts.sparse_nodes.nodes)
     assert 200 < left < 299
-    assert stream.first_node().reclaimed == 1  # the oldest request comes first
+    assert stream.first_node().reclaimed_count == 1  # the oldest request comes first
     queue.step(1000)
     assert len(stream.live_counts.sparse_nodes.nodes) == left and queue.next_step_ms() == 1001
     queue.step(1001)
@@ -176,7 +176,7 @@ def test_the_tail_waits_until_it_is_closed():
     stream.append(11, 0, [b"f", b"v"], 0, 4096, 10)
     assert len(queue) == 1
     run(queue)
-    assert stream.first_node().reclaimed == 7
+    assert stream.first_node().reclaimed_count == 7
 
 
 def test_a_node_that_has_left_or_is_the_tail_again_is_not_rewritten():
@@ -192,7 +192,7 @@ def test_a_node_that_has_left_or_is_the_tail_again_is_not_rewritten():
         stream.delete(i, 0)
     assert stream.tail.ms == 11 and len(worn.nodes) == 0
     run(queue)
-    assert stream.tail.reclaimed == 0 and len(queue) == 0
+    assert stream.tail.reclaimed_count == 0 and len(queue) == 0
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
@@ -202,7 +202,7 @@ def test_a_rewritten_node_takes_as_many_entries_as_if_it_were_not(rewritten):
     for i in range(2, 9):
         stream.delete(i, 0)
     if rewritten:
-        assert compaction.rewrite(stream.first_node(), stream.memory) == 7
+        assert compaction.remove_tombstones(stream.first_node(), stream.memory) == 7
     stream = stream.copy()
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, 1 << 20, 12)
@@ -221,7 +221,7 @@ def test_nodes_of_a_copy_are_rewritten_too():
     other = stream.copy()
     assert len(queue) == 2
     run(queue)
-    assert stream.first_node().reclaimed == other.first_node().reclaimed == 6
+    assert stream.first_node().reclaimed_count == other.first_node().reclaimed_count == 6
     trim_by_length(other, 0, False, 0)
     stream.check()
 
@@ -245,7 +245,7 @@ def test_a_rewritten_node_takes_as_many_bytes_as_if_it_were_not(rewritten):
         stream.delete(i, 0)
     full = stream.first_node().pack.used
     if rewritten:
-        assert compaction.rewrite(stream.first_node(), stream.memory) == 7
+        assert compaction.remove_tombstones(stream.first_node(), stream.memory) == 7
     stream.delete(11, 0)
     stream.append(12, 0, [b"f", b"v"], 0, full + 3, 0)  # two bytes raw and one for the end: just too much
     assert stream.nodes.key_count == 2

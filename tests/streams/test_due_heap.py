@@ -21,11 +21,11 @@ def backoff_group():
 def due_times(group):
     """Return (due time, ms) of all owned entries, in order."""
     pending, found = group.pending, []
-    slot = pending.first_from(0, 0)
+    slot = pending.first_by_id_from(0, 0)
     while slot >= 0:
         if pending.owner_of(slot) is not None:
-            found.append((group.redeliveries.due_of(slot), pending.ms_of(slot)))
-        slot = pending.after(slot)
+            found.append((group.due_entries.due_of(slot), pending.ms_of(slot)))
+        slot = pending.next_by_id(slot)
     return sorted(found)
 
 
@@ -51,17 +51,17 @@ def test_due_times_are_exact_after_each_change(seed):
     for step in range(300):
         change(dice, group, owners)
         if step >= 50:  # the heap is made when it is first needed
-            group.redeliveries.heap()
+            group.due_entries.ensure_due_heap()
             stream.check()
             times = due_times(group)
             assert group.pending.due_heap.timers.first_deadline() == (times[0][0] if times else -1)
         if step == 200:
             group.drop_consumer(owners.pop())
     now = 1400
-    walk, met = DueWalk(group.redeliveries, now), []
+    walk, met = DueWalk(group.due_entries, now), []
     while (slot := walk.next()) >= 0:
         if group.pending.owner_of(slot) is not None:
-            met.append((group.redeliveries.due_of(slot), group.pending.ms_of(slot), slot))
+            met.append((group.due_entries.due_of(slot), group.pending.ms_of(slot), slot))
     assert [item[:2] for item in met] == [time for time in due_times(group) if time[0] <= now]
     walk.put_back([item[2] for item in met])
     stream.check()
@@ -73,7 +73,7 @@ def test_the_memory_of_due_times_is_accounted_until_the_rule_is_removed():
     for ms in range(1, 5001):
         group.pending.add(ms, 0, ann, 1000, 1)
     without = stream.memory.total
-    group.redeliveries.heap()
+    group.due_entries.ensure_due_heap()
     blocks = group.pending.due_heap.timers.block_bytes()
     assert blocks >= 32 * 5000 and stream.memory.total == without + blocks
     group.set_rules(GroupRules(lease_ms=100))
@@ -83,5 +83,5 @@ def test_the_memory_of_due_times_is_accounted_until_the_rule_is_removed():
 def test_a_copy_and_a_frozen_copy_have_no_due_times_at_first():
     _, group = backoff_group()
     group.pending.add(1, 0, group.make_consumer(b"ann", 1), 1000, 1)
-    assert group.redeliveries.next_due() == 1110
-    assert group.copy().pending.due_heap is None and group.freeze().pending.due_heap is None
+    assert group.due_entries.next_due_ms() == 1110
+    assert group.copy().pending.due_heap is None and group.frozen_copy().pending.due_heap is None

@@ -108,8 +108,8 @@ def test_stored_nodes_are_counted_as_they_come():
     stream.delete(5, 0)
     other = Stream()
     for i in range(1, 21, 3):
-        node = stream.node_for(i, 0)
-        other.load_node(node.key(), node.pack.to_bytes())
+        node = stream.node_for_id(i, 0)
+        other.append_stored_node(node.key(), node.pack.to_bytes())
     for name in ("length", "last_ms", "last_seq", "first_ms", "first_seq"):
         setattr(other, name, getattr(stream, name))
     everywhere(other, 21)

@@ -43,7 +43,12 @@ def test_what_was_recorded_is_found_under_its_producer_only(store):
     assert store.lookup(b"p", b"1") == StreamId(5, 6)
     assert store.lookup(b"p", b"2") is None
     assert store.lookup(b"q", b"1") is None
-    assert (store.producer_count(), store.iid_count(), store.added, store.duplicates) == (1, 1, 1, 0)
+    assert (store.producer_count(), store.iid_count(), store.added_count, store.duplicate_count) == (
+        1,
+        1,
+        1,
+        0,
+    )
 
 
 def test_the_oldest_iid_beyond_the_maximum_is_removed(store):
@@ -52,7 +57,7 @@ def test_the_oldest_iid_beyond_the_maximum_is_removed(store):
     store.record(b"q", b"0", 100, 9, 3)
     assert iids(store, b"p") == [b"2", b"3", b"4"]
     assert iids(store, b"q") == [b"0"]
-    assert (store.iid_count(), store.added) == (4, 6)
+    assert (store.iid_count(), store.added_count) == (4, 6)
 
 
 def test_an_iid_recorded_again_is_the_newest_with_its_new_id(store):
@@ -64,9 +69,14 @@ def test_an_iid_recorded_again_is_the_newest_with_its_new_id(store):
 
 def test_clearing_keeps_the_counters(store):
     store.record(b"p", b"1", 100, 0, 3)
-    store.duplicates += 2
+    store.duplicate_count += 2
     store.clear()
-    assert (store.producer_count(), store.iid_count(), store.added, store.duplicates) == (0, 0, 1, 2)
+    assert (store.producer_count(), store.iid_count(), store.added_count, store.duplicate_count) == (
+        0,
+        0,
+        1,
+        2,
+    )
 
 
 def test_an_iid_expires_when_its_entry_is_as_old_as_the_duration(store):
@@ -116,12 +126,12 @@ def test_one_expiry_does_bounded_work_and_the_next_continues(store):
 
 def test_a_copy_has_the_same_iids_and_is_independent(store, sweeper):
     store.record(b"p", b"1", 1000, 0, 100)
-    store.duplicates += 1
+    store.duplicate_count += 1
     other = store.copy()
     other.record(b"p", b"2", 1001, 0, 100)
     assert iids(store, b"p") == [b"1"]
     assert iids(other, b"p") == [b"1", b"2"]
-    assert (other.duration_s, other.added, other.duplicates) == (10, 2, 1)
+    assert (other.duration_s, other.added_count, other.duplicate_count) == (10, 2, 1)
     sweeper.sweep(20_000)
     assert store.iid_count() == other.iid_count() == 0
 

@@ -17,11 +17,11 @@ def ordered_group():
     stream = Stream()
     group = stream.make_group(b"g", 0, 0, 0)
     group.set_rules(RULES)
-    return stream, group, group.key_order()
+    return stream, group, group.ensure_key_order()
 
 
 def add(group, ms, owner, value=b"v", time_ms=1000):
-    group.pending.order.set_next_value(value)
+    group.pending.key_order.set_next_value(value)
     return group.pending.add(ms, 0, owner, time_ms, 1)
 
 
@@ -29,14 +29,14 @@ def test_the_last_of_two_owners_is_the_holder_again():
     _, group, order = ordered_group()
     ann, bob = (group.make_consumer(name, 1) for name in (b"ann", b"bob"))
     slots = [add(group, ms, owner) for ms, owner in ((1, ann), (2, ann), (3, bob), (4, ann))]
-    queue = order.queue_of(b"v")
+    queue = order.queue_of_value(b"v")
     group.check()
-    assert queue.owners == {ann.number: 3, bob.number: 1}
+    assert queue.delivered_count_by_owner == {ann.number: 3, bob.number: 1}
     group.pending.remove(slots[0])
-    assert queue.owners == {ann.number: 2, bob.number: 1}
+    assert queue.delivered_count_by_owner == {ann.number: 2, bob.number: 1}
     group.pending.assign(slots[2], ann, 1001, 2)
     group.check()
-    assert queue.owners is None and queue.holder == ann.number
+    assert queue.delivered_count_by_owner is None and queue.holder == ann.number
     assert not order.may_receive_next(queue, bob.number, 1050)
     assert order.may_receive_next(queue, ann.number, 1050)
 
@@ -58,13 +58,13 @@ def test_every_change_keeps_owners_checks_and_memory_exact(seed):
             group.pending.remove(slot)
         elif dice.random() < 0.9:
             group.pending.assign(slot, owner, dice.choice([0, now]), dice.randrange(3))
-        elif (queue := order.next_queue(now)) is not None:
+        elif (queue := order.pop_free_queue(now)) is not None:
             taken = order.take_delivered(queue)
             for number, one in enumerate(taken):
                 if number % 2:
                     group.pending.assign(one, owners[1], now, 3)
             order.give_back(queue, taken[::2], now + 50)
-        order.next_due(now)
+        order.next_due_ms(now)
         stream.check()
     group.set_rules(GroupRules(lease_ms=100))
     assert stream.memory.total == stream.copy().memory.total
@@ -75,10 +75,10 @@ def test_queues_become_due_in_order_of_their_leases():
     ann = group.make_consumer(b"ann", 1)
     for ms, (value, time_ms) in enumerate(((b"c", 1030), (b"a", 1010), (b"b", 1020)), 1):
         add(group, ms, ann, value, time_ms)
-    assert order.next_due(1000) == 1110
+    assert order.next_due_ms(1000) == 1110
     found = []
     for now in (1109, 1110, 1120, 1130):
-        queue = order.next_queue(now)
+        queue = order.pop_free_queue(now)
         found.append(queue and queue.value)
     assert found == [None, b"a", b"b", b"c"]
 
@@ -88,7 +88,7 @@ def test_a_removed_entry_leaves_no_check_behind():
     ann = group.make_consumer(b"ann", 1)
     for ms in range(1, 50):
         group.pending.remove(add(group, ms, ann, b"%d" % ms))
-    assert len(order.checks) == 0 and order.next_due(1000) == -1
+    assert len(order.check_timers) == 0 and order.next_due_ms(1000) == -1
 
 
 CHILD = """
@@ -108,7 +108,7 @@ def filled(rules, count, values):
         group.key_order()
     for ms in range(1, count + 1):
         if rules.ordered_by:
-            group.pending.order.set_next_value(b"key-%020d" % (ms % values))
+            group.pending.key_order.set_next_value(b"key-%020d" % (ms % values))
         group.pending.add(ms, 0, ann, 1000, 1)
     if rules.backoff_ms:
         group.redeliveries.heap()

@@ -10,10 +10,10 @@ U64_MAX = 2**64 - 1
 
 def values_of(node):
     pack, found = node.pack, []
-    at = pack.first()
+    at = pack.first_at()
     while at >= 0:
         found.append(pack.get(at))
-        at = pack.next(at)
+        at = pack.next_at(at)
     return found
 
 
@@ -72,7 +72,7 @@ def test_a_node_has_the_bytes_that_servers_write():
     node = captured_node()
     assert node.pack.to_bytes() == bytes.fromhex(CAPTURED)
     assert node.key() == StreamId(5, 10).key()
-    assert (node.live, node.deleted, node.field_count) == (2, 2, 2)
+    assert (node.live_count, node.deleted_count, node.field_count) == (2, 2, 2)
 
 
 def test_entries_are_read_as_they_were_written_tombstones_too():

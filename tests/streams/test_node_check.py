@@ -36,7 +36,7 @@ def one_entry(*, flags=2, ms=0, seq=0, value=b"v", count=4):
 @pytest.mark.parametrize("number", sorted(set(NUMBERS)))
 def test_numbers_of_every_width_are_checked(number):
     data = one_entry(value=b"%d" % number)
-    assert (checked(data).count, checked(data).wide) == (10, False)
+    assert (checked(data).count, checked(data).has_wide_element) == (10, False)
     data = one_entry(seq=number) if number >= 0 else one_entry(ms=1, seq=number)
     node = Node.from_bytes(StreamId(2**62, 2**62).key(), data)
     assert node.pack.to_bytes() == data
@@ -52,7 +52,7 @@ def test_an_entry_says_how_many_elements_it_has(number):
 def test_strings_of_every_size_are_checked(size):
     data = one_entry(value=b"x" * size)
     assert checked(data).count == 10
-    assert checked(data).wide == (size > 4096)  # it may be said too early, not too late
+    assert checked(data).has_wide_element == (size > 4096)  # it may be said too early, not too late
     assert Node.from_bytes(StreamId(5, 5).key(), data).pack.to_bytes() == data
 
 

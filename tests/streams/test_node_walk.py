@@ -5,7 +5,7 @@ import random
 import pytest
 
 from headrace.streams.node import create_node, total_length
-from headrace.streams.node_walk import EntryWalk, reaches
+from headrace.streams.node_walk import EntryWalk, has_live_entry_from
 
 
 def node_of(*entries):
@@ -56,7 +56,7 @@ def test_pieces_of_every_kind_are_given_as_text():
 
 def test_only_fields_like_the_master_entrys_are_left_out():
     walk = EntryWalk(node_of((1, 0, [b"a", b"1"]), (2, 0, [b"a", b"2"]), (3, 0, [b"b", b"2"])))
-    assert [walk.same for _ in range(3) if walk.next()] == [True, True, False]
+    assert [walk.has_same_fields for _ in range(3) if walk.next()] == [True, True, False]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -85,7 +85,7 @@ def test_an_id_is_found_as_by_looking_at_all_entries(seed):
             walk = EntryWalk(node)
             expected = min((one for one in live if one >= wanted), default=None)
             assert walk.seek(*wanted) == (expected is not None)
-            assert reaches(node, *wanted) == (expected is not None)
+            assert has_live_entry_from(node, *wanted) == (expected is not None)
             if expected is not None:
                 assert (walk.ms, walk.seq) == expected and not walk.deleted
                 assert walk.next_piece() and walk.piece() in (b"a", b"c")
@@ -98,4 +98,4 @@ def mark_deleted(node, entry):
     while walk.next() and ((walk.ms, walk.seq) != entry or walk.deleted):
         pass
     node.mark_deleted(walk.at)
-    node.set_counts(node.live - 1, node.deleted + 1)
+    node.set_counts(node.live_count - 1, node.deleted_count + 1)

@@ -25,17 +25,17 @@ def ids_by(pending, slot, step):
 
 
 def ids(pending):
-    return ids_by(pending, pending.first_from(0, 0), pending.after)
+    return ids_by(pending, pending.first_by_id_from(0, 0), pending.next_by_id)
 
 
 def order(pending):
-    return [ms for ms, _ in ids_by(pending, pending.oldest(), pending.newer)]
+    return [ms for ms, _ in ids_by(pending, pending.first_by_delivery(), pending.next_by_delivery)]
 
 
 def own_ids(pending, consumer):
     return ids_by(
         pending,
-        pending.of_consumer_from(consumer, 0, 0),
+        pending.first_of_consumer_from(consumer, 0, 0),
         lambda slot: pending.next_of_consumer(consumer, slot),
     )
 
@@ -45,13 +45,13 @@ def test_nothing_is_pending_at_first():
     group.check()
     assert (pending.count, pending.unowned_count, alice.pending_count) == (0, 0, 0)
     assert {
-        pending.oldest(),
-        pending.newest(),
-        pending.last(),
+        pending.first_by_delivery(),
+        pending.last_by_delivery(),
+        pending.last_by_id(),
         pending.find(0, 0),
-        pending.first_from(0, 0),
+        pending.first_by_id_from(0, 0),
     } == {-1}
-    assert pending.of_consumer_from(alice, 0, 0) == -1
+    assert pending.first_of_consumer_from(alice, 0, 0) == -1
 
 
 def test_an_entry_says_what_it_was_added_with():
@@ -120,7 +120,7 @@ def test_delivery_order_is_by_time_and_then_by_order_of_calls():
         pending.add(ms, 0, alice, time, 1)
     group.check()
     assert order(pending) == [7, 4, 1, 3, 6, 2, 5]
-    pending.touch(pending.find(4, 0), 300, 2)
+    pending.record_redelivery(pending.find(4, 0), 300, 2)
     pending.assign(pending.find(2, 0), alice, 100, 2)
     group.check()
     assert order(pending) == [7, 1, 3, 2, 6, 5, 4]
@@ -143,7 +143,7 @@ def test_unowned_entries_are_first_in_order_of_release():
         4,
     )
 
-    pending.touch(slot, 5, 6)  # given back again: behind the others
+    pending.record_redelivery(slot, 5, 6)  # given back again: behind the others
     assert order(pending) == [1, 5, 9, 3, 6, 4, 2]
     assert (pending.delivery_time_of(slot), pending.delivery_count_of(slot)) == (0, 6)
     pending.assign(pending.find(9, 0), bob, 0, 1)  # the oldest time there is goes behind the unowned
@@ -163,9 +163,9 @@ def test_claiming_up_to_the_newest_visits_every_entry_once():
     for ms in range(1, 8):
         pending.add(ms, 0, alice, ms, 1)
     claimed = []
-    slot, stop = pending.oldest(), pending.newest()
+    slot, stop = pending.first_by_delivery(), pending.last_by_delivery()
     while slot >= 0:
-        following = -1 if slot == stop else pending.newer(slot)
+        following = -1 if slot == stop else pending.next_by_delivery(slot)
         pending.assign(slot, bob, 1000, 2)
         claimed.append(pending.ms_of(slot))
         slot = following
@@ -243,7 +243,7 @@ def test_one_large_number_widens_only_its_neighbourhood():
     for i in range(8000):
         pending.add(NOW + i, 0, alice, NOW + i, 1)
     before = pending.memory_bytes()
-    pending.touch(pending.find(NOW + 4000, 0), NOW, 2**63 - 1)
+    pending.record_redelivery(pending.find(NOW + 4000, 0), NOW, 2**63 - 1)
     assert 0 < pending.memory_bytes() - before <= 1024 * 16
 
 
@@ -276,7 +276,7 @@ def test_a_copy_is_independent_of_the_original():
     was = order(pending)
     twin.drop_consumer(twin.consumer(b"alice"))
     while twin.pending.count:
-        twin.pending.remove(twin.pending.oldest())
+        twin.pending.remove(twin.pending.first_by_delivery())
     twin.check()
     group.check()
     assert order(pending) == was
@@ -335,14 +335,14 @@ def test_no_entry_is_linked_before_those_noted_as_deleted(seed):
             case "remove" if slots:
                 pending.remove(chosen.choice(slots))
             case "note":
-                slot = pending.oldest_existing()
+                slot = pending.first_existing_by_delivery()
                 for _ in range(chosen.randrange(6)):
                     if slot >= 0:
                         noted.add((pending.ms_of(slot), 0))
                         pending.note_deleted_through(slot)
-                        slot = pending.newer(slot)
+                        slot = pending.next_by_delivery(slot)
         pending.check()
-        left = ids_by(pending, pending.oldest_existing(), pending.newer)
+        left = ids_by(pending, pending.first_existing_by_delivery(), pending.next_by_delivery)
         before = set(ids(pending)) - set(left)
         assert before <= noted
         passed = max(passed, len(before))

@@ -48,9 +48,9 @@ def first_unacked_by_search(stream):
         return None
     wanted = [lowest.successor()]
     for group in stream.groups():
-        slot = group.pending.first_from(stream.first_ms, stream.first_seq)
+        slot = group.pending.first_by_id_from(stream.first_ms, stream.first_seq)
         while slot >= 0 and not stream.contains(group.pending.ms_of(slot), 0):
-            slot = group.pending.after(slot)
+            slot = group.pending.next_by_id(slot)
         if slot >= 0:
             wanted.append(StreamId(group.pending.ms_of(slot), 0))
     return min(wanted)
@@ -137,7 +137,7 @@ def test_the_first_unacknowledged_entry_agrees_with_a_search(seed):
     history = History(seed)
     for _ in range(5):
         history.run(40)
-        found = retention.first_unacked(history.stream)
+        found = retention.first_unacked_id(history.stream)
         wanted = first_unacked_by_search(history.stream)
         assert found == wanted or (
             found is not None and found < wanted and not between(history, found, wanted)
@@ -155,7 +155,7 @@ def test_a_copy_of_a_stream_with_many_groups_has_an_index():
     for number in range(20):
         make(stream, number, 30, [number + 1])
     copy = stream.copy()
-    assert len(references.searched_groups(copy)) == len(references.searched_groups(stream)) == 8
+    assert len(references.unindexed_groups(copy)) == len(references.unindexed_groups(stream)) == 8
     assert_agrees(copy, 30)
     assert references.drop_references(copy, 15, 0) == 1
     make(copy, 20, 30, [3])
@@ -167,7 +167,7 @@ def test_a_copy_of_a_stream_with_few_groups_has_no_index():
     stream = stream_of(3)
     for number in range(8):
         make(stream, number, 3, [1])
-    assert stream.copy().references is None
+    assert stream.copy().reference_index is None
 
 
 def test_a_dropped_group_of_many_entries_leaves_its_keys_for_later_changes():
@@ -181,19 +181,19 @@ def test_a_dropped_group_of_many_entries_leaves_its_keys_for_later_changes():
     assert stream.memory.total > before + n * 90
     assert stream.drop_group(big.name)
     stream.check()
-    assert len(stream.references.tree.tree) == n - 1000  # keys: the rest is left for later
+    assert len(stream.reference_index.tree.tree) == n - 1000  # keys: the rest is left for later
     assert not references.is_pending(stream, n, 0)
-    assert retention.first_unacked(stream) == StreamId(1, 0)
+    assert retention.first_unacked_id(stream) == StreamId(1, 0)
     slot = stream.group(name_of(3)).pending.find(1, 0)
     stream.group(name_of(3)).pending.remove(slot)
     for _ in range(3):  # each removes a thousand
-        found = retention.first_unacked(stream)
+        found = retention.first_unacked_id(stream)
     assert found == StreamId(n, 1)
     stream.check()
-    assert len(stream.references.tree.tree) == 0
+    assert len(stream.reference_index.tree.tree) == 0
     assert stream.memory.total < before + 1000
     make(stream, 100, 0)  # takes the number of the dropped group
-    assert len(stream.references.numbered) == 2
+    assert len(stream.reference_index.groups_by_number) == 2
     stream.check()
 
 
@@ -216,7 +216,7 @@ def test_the_work_does_not_grow_with_the_number_of_groups(monkeypatch):
         for ms in range(1, 11):
             references.is_referenced(stream, ms, 0)
             references.drop_references(stream, ms, 0)
-        retention.first_unacked(stream)
+        retention.first_unacked_id(stream)
         return len(searches)
 
     assert work(2000) == work(50)

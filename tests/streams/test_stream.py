@@ -177,14 +177,14 @@ def test_stored_nodes_are_loaded_in_order_only():
     stored = [(n.key(), n.pack.to_bytes()) for n in (numbered(3).tail, stream_of([(7, 0), (9, 0)]).tail)]
     stream = Stream()
     for key, data in stored:
-        stream.load_node(key, data)
+        stream.append_stored_node(key, data)
     stream.length, stream.last_ms = 5, 9
     stream.update_first_id()
     stream.check()
     assert ids_of(stream) == [(1, 0), (2, 0), (3, 0), (7, 0), (9, 0)]
     for key, data in [*stored, (StreamId(8, 0).key(), stored[1][1])]:
         with pytest.raises(ValueError, match="node"):
-            stream.load_node(key, data)
+            stream.append_stored_node(key, data)
     assert stream.nodes.key_count == 2
 
 

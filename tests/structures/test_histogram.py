@@ -14,7 +14,7 @@ def filled(durations):
 
 def test_nothing_is_counted_at_first():
     empty = Histogram()
-    assert (empty.total(), empty.percentile(50), empty.cumulative_buckets()) == (0, 0, [])
+    assert (empty.total_count(), empty.percentile(50), empty.cumulative_buckets()) == (0, 0, [])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -35,7 +35,7 @@ def test_short_durations_are_exact():
 
 def test_what_takes_for_ever_counts_as_long():
     histogram = filled([1 << 62])
-    assert histogram.percentile(50) == (1 << 40) - 1 and histogram.total() == 1
+    assert histogram.percentile(50) == (1 << 40) - 1 and histogram.total_count() == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -56,6 +56,6 @@ def test_octaves_count_what_took_no_longer_and_leave_out_what_adds_nothing(seed)
 
 def test_it_keeps_no_more_than_it_needs():
     histogram = filled([100] * 1000)
-    assert histogram.counters == 128
+    assert histogram.counter_capacity == 128
     histogram.add(1_000_000)
-    assert histogram.counters == 14 * 128
+    assert histogram.counter_capacity == 14 * 128

@@ -79,26 +79,26 @@ def pack_of(*values):
 
 def values_of(pack):
     found = []
-    at = pack.first()
+    at = pack.first_at()
     while at >= 0:
         found.append(pack.get(at))
-        at = pack.next(at)
+        at = pack.next_at(at)
     return found
 
 
 def values_backwards(pack):
     found = []
-    at = pack.last()
+    at = pack.last_at()
     while at >= 0:
         found.append(pack.get(at))
-        at = pack.previous(at)
+        at = pack.previous_at(at)
     return found
 
 
 def test_an_empty_listpack_is_seven_bytes():
     pack = Listpack()
     assert pack.to_bytes() == EMPTY
-    assert (len(pack), pack.first(), pack.last()) == (0, -1, -1)
+    assert (len(pack), pack.first_at(), pack.last_at()) == (0, -1, -1)
 
 
 @pytest.mark.parametrize(("value", "element", "trail"), CAPTURED, ids=IDS)
@@ -108,7 +108,7 @@ def test_an_element_has_the_bytes_that_servers_write(value, element, trail):
     assert pack.to_bytes()[6:-1] == body
     assert pack.to_bytes()[:6] == (7 + len(body)).to_bytes(4, "little") + b"\x01\x00"
     assert pack.get(6) == value
-    assert pack.previous(pack.used) == 6
+    assert pack.previous_at(pack.used) == 6
 
 
 @pytest.mark.parametrize(("value", "element", "trail"), CAPTURED, ids=IDS)
@@ -152,7 +152,7 @@ def test_offsets_stay_right_while_elements_are_appended():
 
 def test_elements_are_inserted_replaced_and_deleted():
     pack = pack_of(b"a", b"b", b"c")
-    second = pack.next(pack.first())
+    second = pack.next_at(pack.first_at())
     pack.insert(second, b"300")
     pack.check()
     assert values_of(pack) == [b"a", b"300", b"b", b"c"]
@@ -165,8 +165,8 @@ def test_elements_are_inserted_replaced_and_deleted():
     pack.insert(pack.used, b"end")
     pack.check()
     assert values_of(pack) == [b"a", b"b", b"c", b"end"]
-    pack.delete(pack.last())
-    pack.delete(pack.first())
+    pack.delete(pack.last_at())
+    pack.delete(pack.first_at())
     pack.check()
     assert values_of(pack) == [b"b", b"c"]
 

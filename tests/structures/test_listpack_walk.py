@@ -11,13 +11,13 @@ def sealed(body, count, total=None):
 
 
 def test_check_returns_the_number_of_elements():
-    assert listpack_walk.check(sealed(b"", 0)) == 0
-    assert listpack_walk.check(sealed(b"\x05\x01\x81a\x02", 2)) == 2
-    assert listpack_walk.check(bytearray(sealed(b"\x05\x01", 1))) == 1
+    assert listpack_walk.validate_and_count(sealed(b"", 0)) == 0
+    assert listpack_walk.validate_and_count(sealed(b"\x05\x01\x81a\x02", 2)) == 2
+    assert listpack_walk.validate_and_count(bytearray(sealed(b"\x05\x01", 1))) == 1
 
 
 def test_a_count_of_65535_means_unknown():
-    assert listpack_walk.check(sealed(b"\x05\x01", 65535)) == 1
+    assert listpack_walk.validate_and_count(sealed(b"\x05\x01", 65535)) == 1
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_count_of_65535_means_unknown():
 )
 def test_a_wrong_header_or_end_byte_is_rejected(data):
     with pytest.raises(ValueError, match="listpack"):
-        listpack_walk.check(data)
+        listpack_walk.validate_and_count(data)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_wrong_header_or_end_byte_is_rejected(data):
 def test_a_damaged_element_is_found(body):
     for count in (1, 65535):
         with pytest.raises(ValueError, match="element 0 of the listpack is damaged"):
-            listpack_walk.check(sealed(body, count))
+            listpack_walk.validate_and_count(sealed(body, count))
 
 
 def test_every_truncation_of_a_good_listpack_is_refused():
@@ -79,6 +79,6 @@ def test_every_truncation_of_a_good_listpack_is_refused():
     whole = pack.to_bytes()
     for n in range(len(whole)):
         with pytest.raises(ValueError):
-            listpack_walk.check(whole[:n])
+            listpack_walk.validate_and_count(whole[:n])
         with pytest.raises(ValueError):
-            listpack_walk.check(n.to_bytes(4, "little") + whole[4:n])
+            listpack_walk.validate_and_count(n.to_bytes(4, "little") + whole[4:n])

@@ -218,11 +218,11 @@ def test_taking_a_prefix_removes_its_keys_and_restores_the_shape(seed):
             if not key.startswith(prefix):
                 once.insert(key, None)
         found = sorted(key[size:] for key in keys if key.startswith(prefix))
-        assert sorted(taken.take_prefix(prefix)) == found
+        assert sorted(taken.pop_suffixes_of_prefix(prefix)) == found
         taken.check()
         assert taken.draw() == once.draw()
         assert taken.node_count == once.node_count
-        assert taken.take_prefix(prefix) == []
+        assert taken.pop_suffixes_of_prefix(prefix) == []
 
 
 def test_a_removed_key_releases_its_value():

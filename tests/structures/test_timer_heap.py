@@ -36,7 +36,7 @@ def test_an_empty_heap_has_no_first_number():
     with pytest.raises(KeyError):
         heap.deadline_of(0)
     with pytest.raises(KeyError):
-        heap.move(0, 5)
+        heap.change_deadline(0, 5)
 
 
 @pytest.mark.parametrize("number", [-1, (1 << 32) - 1])
@@ -63,7 +63,7 @@ def test_a_heap_is_a_sorted_dictionary(steps):
             heap.set(*step[1:])
             model[step[1]] = step[2:]
         elif step[0] == "move" and step[1] in model:
-            heap.move(step[1], step[2])
+            heap.change_deadline(step[1], step[2])
             model[step[1]] = (step[2], *model[step[1]][1:])
         elif step[0] == "remove":
             heap.remove(step[1])
@@ -102,7 +102,7 @@ def test_a_queue_returns_objects_by_deadline_then_by_arrival():
         name: queue.add(deadline, name) for name, deadline in (("a", 30), ("b", 10), ("c", 20), ("d", 20))
     }
     assert queue.first_due(9) is None and queue.next_deadline() == 10 and len(queue) == 4
-    queue.move(numbers["a"], 20)
+    queue.change_deadline(numbers["a"], 20)
     order = []
     while len(queue):
         order.append(queue.first_due(20))

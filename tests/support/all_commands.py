@@ -66,7 +66,7 @@ class History:
             self.request(r.choice([0, 0, 0, 1, 2, 3]), self.generator.command(self.rule))
             for session in self.sessions:
                 session.reply.take()
-            self.engine.woken.clear()
+            self.engine.woken_sessions.clear()
         for session in self.sessions:
             self.engine.unblock(session)
             if session.queue is not None:

@@ -53,9 +53,9 @@ class RunsInMemory(RunStore):
 
 def cool(stream, cache, size):
     """Move the oldest nodes, about size bytes, out of memory; return how many."""
-    nodes = cold_selection.oldest_in_memory(stream, size)
+    nodes = cold_selection.oldest_nodes_in_memory(stream, size)
     if nodes:
-        place = cache.source.add(cold_selection.contents(nodes))
+        place = cache.source.add(cold_selection.copy_keys_and_listpacks(nodes))
         stream.make_cold(nodes, ColdRun(place, cache, len(nodes)))
     return len(nodes)
 

@@ -59,7 +59,7 @@ class Talk:
 
     def order_served(self) -> list[str]:
         names = {session.id: name for name, session in self.clients.items()}
-        return [names[session.id] for session in self.engine.woken]
+        return [names[session.id] for session in self.engine.woken_sessions]
 
     def effects(self) -> list[str]:
         """What the log got since it was last asked for."""

@@ -84,7 +84,7 @@ def group_portrait(group: Group, times: bool, ties: bool) -> dict[str, Any]:
     """Where the group stands, who is in it, what is pending, in the order of delivery."""
     pending = group.pending
     line: list[tuple[Any, ...]] = []  # (ID, owner or None, time, deliveries)
-    slot = pending.oldest()
+    slot = pending.first_by_delivery()
     while slot >= 0:
         owner = pending.owner_of(slot)
         line.append(
@@ -95,7 +95,7 @@ def group_portrait(group: Group, times: bool, ties: bool) -> dict[str, Any]:
                 pending.delivery_count_of(slot),
             )
         )
-        slot = pending.newer(slot)
+        slot = pending.next_by_delivery(slot)
     if not ties:  # what was given back keeps its order: that one is not by time
         owned = line[pending.unowned_count :]
         line[pending.unowned_count :] = sorted(owned, key=lambda one: (one[2], one[0]))
@@ -116,8 +116,8 @@ def producers(stream: Stream) -> dict[str, Any]:
     """What the stream remembers of idempotent producers; each producer's requests oldest first."""
     memory = stream.idempotency
     shown: dict[str, Any] = {"duration": stream.idmp_duration_s, "maxsize": stream.idmp_maxsize}
-    shown["added"] = 0 if memory is None else memory.added
-    shown["duplicates"] = 0 if memory is None else memory.duplicates
+    shown["added"] = 0 if memory is None else memory.added_count
+    shown["duplicates"] = 0 if memory is None else memory.duplicate_count
     iids: dict[bytes, list[tuple[bytes, tuple[int, int]]]] = {}
     for pid, iid, entry in [] if memory is None else memory.items():
         iids.setdefault(pid, []).append((iid, (entry.ms, entry.seq)))

@@ -73,7 +73,7 @@ def random_producers(rng, stream, keyspace, ids, now_ms):
         memory.record(
             rng.choice(NAMES[1:]), b"iid %d" % n, now_ms - rng.randrange(50_000), n, stream.idmp_maxsize
         )
-    memory.duplicates = rng.choice([0, 7])
+    memory.duplicate_count = rng.choice([0, 7])
     stream.set_idempotency(memory)
 
 

@@ -37,9 +37,9 @@ class CommandCatalogue:
     """The commands, by lower-case name, as ACL rules see them."""
 
     def __init__(self) -> None:
-        self.members: dict[bytes, list[bytes]] = {}  # by name: the command itself and its subcommands
-        self.containers: set[bytes] = set()
-        self.absent: set[bytes] = set()  # commands and subcommands of Redis that do not exist here
+        self.members_by_name: dict[bytes, list[bytes]] = {}  # by name: the command itself and its subcommands
+        self.container_commands: set[bytes] = set()
+        self.absent_commands: set[bytes] = set()  # commands and subcommands of Redis that do not exist here
         self.names_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
         self.members_by_category: dict[bytes, list[bytes]] = {category: [] for category in CATEGORIES}
 
@@ -48,12 +48,12 @@ class CommandCatalogue:
 
         A rule on a category that contains a container applies to all of its subcommands.
         """
-        self.members[name] = [name, *subcommands]
+        self.members_by_name[name] = [name, *subcommands]
         if subcommands:
-            self.containers.add(name)
+            self.container_commands.add(name)
         self._enter(name, categories)
         for sub, more in subcommands.items():
-            self.members[sub] = [sub]
+            self.members_by_name[sub] = [sub]
             self._enter(sub, more)
 
     def add_absent(self, commands: Mapping[bytes, Iterable[bytes]]) -> None:
@@ -61,11 +61,11 @@ class CommandCatalogue:
         for name, subcommands in commands.items():
             subs = set(subcommands)
             if subs:
-                self.containers.add(name)
-            self.absent |= ({name} | subs) - self.members.keys()
+                self.container_commands.add(name)
+            self.absent_commands |= ({name} | subs) - self.members_by_name.keys()
 
     def _enter(self, name: bytes, categories: Iterable[str]) -> None:
         for category in categories:
             key = category.encode()
             self.names_by_category[key].append(name)
-            self.members_by_category[key] += self.members[name]
+            self.members_by_category[key] += self.members_by_name[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GROUPED_MS = 60_000  # a repeated denial after a longer time is a new entry
+REPEAT_WINDOW_MS = 60_000  # a repeated denial after a longer time is a new entry
 NAME_BYTES_MAX = 1024  # of what was denied, and of a user's name, in an entry
 MERGE_CANDIDATES_MAX = 10  # newest entries that are compared with a new denial
 
@@ -48,7 +48,7 @@ class AccessLog:
         what, user = what[:NAME_BYTES_MAX], user[:NAME_BYTES_MAX]
         for at, entry in enumerate(self.entries[:MERGE_CANDIDATES_MAX]):
             same = (entry.reason, entry.context, entry.object, entry.user) == (reason, context, what, user)
-            if same and now_ms - entry.updated_ms <= GROUPED_MS:
+            if same and now_ms - entry.updated_ms <= REPEAT_WINDOW_MS:
                 entry.count += 1
                 entry.client, entry.updated_ms = client, now_ms
                 self.entries.insert(0, self.entries.pop(at))

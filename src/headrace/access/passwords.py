@@ -20,7 +20,7 @@ def is_digest(text: bytes) -> bool:
     return len(text) == DIGEST_DIGITS and HEXADECIMAL.issuperset(text)
 
 
-def is_one_of(password: bytes, digests: Iterable[bytes]) -> bool:
+def matches_any_digest(password: bytes, digests: Iterable[bytes]) -> bool:
     """Return whether the password has one of these digests, in a time that does not depend on which."""
     given = digest(password)
     found = False

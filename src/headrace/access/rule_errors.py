@@ -10,8 +10,8 @@ class InvalidRule(HeadraceError):
     """A rule is invalid; the text is shown after the rule."""
 
 
-UNKNOWN = "Unknown command or category name in ACL"
-SYNTAX = "Syntax error"
+UNKNOWN_COMMAND_OR_CATEGORY = "Unknown command or category name in ACL"
+SYNTAX_ERROR = "Syntax error"
 FIRST_WORD_OF_SUBCOMMAND = "Allowing first-arg of a subcommand is not supported"
 NO_SUCH_PASSWORD = "The password you are trying to remove from the user does not exist"
 NOT_A_DIGEST = (
@@ -19,11 +19,11 @@ NOT_A_DIGEST = (
 )
 DUPLICATE_USER = "Duplicate user found. A user can only be defined once in config files"
 TOO_MANY_SELECTORS = f"a user can have at most {limits.SELECTORS_MAX} selectors"
-KEYS_ARE_ALL = (
+PATTERN_AFTER_ALL_KEYS = (
     "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect."
     " Try 'resetkeys' to start with an empty list of patterns"
 )
-CHANNELS_ARE_ALL = (
+PATTERN_AFTER_ALL_CHANNELS = (
     "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any"
     " effect. Try 'resetchannels' to start with an empty list of channels"
 )

@@ -15,11 +15,11 @@ import cython
 
 from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.rule_errors import (
-    CHANNELS_ARE_ALL,
     FIRST_WORD_OF_SUBCOMMAND,
-    KEYS_ARE_ALL,
-    SYNTAX,
-    UNKNOWN,
+    PATTERN_AFTER_ALL_CHANNELS,
+    PATTERN_AFTER_ALL_KEYS,
+    SYNTAX_ERROR,
+    UNKNOWN_COMMAND_OR_CATEGORY,
     InvalidRule,
     has_blanks,
 )
@@ -30,13 +30,13 @@ from headrace.visibility import Public
 # How a command uses a key, and what a pattern allows. Python modules read them, so they are no C numbers.
 READ = 1
 WRITE = 2
-BOTH = READ | WRITE
+READ_WRITE = READ | WRITE
 
-COMMAND = cython.declare(cython.longlong, 1 << 32)
-KEY = cython.declare(cython.longlong, 2 << 32)
-CHANNEL = cython.declare(cython.longlong, 4 << 32)
+DENIED_COMMAND = cython.declare(cython.longlong, 1 << 32)
+DENIED_KEY = cython.declare(cython.longlong, 2 << 32)
+DENIED_CHANNEL = cython.declare(cython.longlong, 4 << 32)
 
-USES = {READ: b"%R~", WRITE: b"%W~", BOTH: b"~"}
+KEY_RULE_PREFIXES = {READ: b"%R~", WRITE: b"%W~", READ_WRITE: b"~"}
 
 
 @cython.final
@@ -48,7 +48,7 @@ class AccessRequest:
     argv: list[bytes]
     always_allowed: cython.bint  # allowed before authentication, and so for every user
     key_positions: Public[list[int]]  # positions
-    uses: Public[list[int]]  # READ, WRITE, BOTH or 0 for each key
+    key_uses: Public[list[int]]  # READ, WRITE, BOTH or 0 for each key
     channel_positions: Public[list[int]]  # positions
     channels_are_patterns: Public[cython.bint]  # the channels are patterns: they must equal a rule's pattern
 
@@ -57,7 +57,7 @@ class AccessRequest:
         self.argv = argv
         self.always_allowed = always_allowed
         self.key_positions = []
-        self.uses = []
+        self.key_uses = []
         self.channel_positions = []
         self.channels_are_patterns = False
 
@@ -66,7 +66,7 @@ class AccessRequest:
 def compile_pattern(glob: bytes) -> Glob:
     """Compile the pattern of a rule. Raises InvalidRule if it is not valid."""
     if has_blanks(glob):
-        raise InvalidRule(SYNTAX)
+        raise InvalidRule(SYNTAX_ERROR)
     try:
         return Glob(glob)
     except CommandError as wrong:
@@ -81,46 +81,48 @@ class Selector:
     all_commands: cython.bint  # including commands added in later versions
     all_keys: cython.bint
     all_channels: cython.bint
-    allowed: set[bytes]  # full command names
-    first_words: dict[bytes, dict[bytes, None]]  # first arguments allowed of denied commands
-    from_all: cython.bint  # the command rules begin with +@all, else with -@all
-    rules: dict[bytes, bytes]  # the command rules after that, in order: name to sign
+    allowed_commands: set[bytes]  # full command names
+    first_arguments_by_command: dict[bytes, dict[bytes, None]]  # first arguments allowed of denied commands
+    begins_with_all: cython.bint  # the command rules begin with +@all, else with -@all
+    command_rule_signs: dict[bytes, bytes]  # the command rules after that, in order: name to sign
     rules_by_command: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by the part before it
-    globs: list[Glob]
-    glob_indexes: dict[bytes, int]  # index of each pattern in globs
-    uses: list[int]  # what each glob allows: READ, WRITE or BOTH
+    key_globs: list[Glob]
+    key_glob_indexes: dict[bytes, int]  # index of each pattern in globs
+    glob_uses: list[int]  # what each glob allows: READ, WRITE or BOTH
     channels: dict[bytes, Glob]
 
     def __init__(self) -> None:
         self.all_keys = False
         self.all_channels = False
-        self.globs = []
-        self.glob_indexes = {}
-        self.uses = []
+        self.key_globs = []
+        self.key_glob_indexes = {}
+        self.glob_uses = []
         self.channels = {}
         self._reset_commands(False, set())
 
     @cython.cfunc
     def _reset_commands(self, from_all: cython.bint, allowed: set[bytes]) -> cython.void:
         self.all_commands = from_all
-        self.from_all = from_all
-        self.allowed = allowed
-        self.first_words = {}
-        self.rules = {}
+        self.begins_with_all = from_all
+        self.allowed_commands = allowed
+        self.first_arguments_by_command = {}
+        self.command_rule_signs = {}
         self.rules_by_command = {}
 
     def copy(self) -> Selector:
         """Return an independent copy."""
         made = Selector()
-        made._reset_commands(self.from_all, set(self.allowed))
+        made._reset_commands(self.begins_with_all, set(self.allowed_commands))
         made.all_commands = self.all_commands
-        made.first_words = {name: dict(words) for name, words in self.first_words.items()}
-        made.rules = dict(self.rules)
+        made.first_arguments_by_command = {
+            name: dict(words) for name, words in self.first_arguments_by_command.items()
+        }
+        made.command_rule_signs = dict(self.command_rule_signs)
         made.rules_by_command = {name: dict(parts) for name, parts in self.rules_by_command.items()}
         made.all_keys = self.all_keys
-        made.globs = list(self.globs)
-        made.glob_indexes = dict(self.glob_indexes)
-        made.uses = list(self.uses)
+        made.key_globs = list(self.key_globs)
+        made.key_glob_indexes = dict(self.key_glob_indexes)
+        made.glob_uses = list(self.glob_uses)
         made.all_channels = self.all_channels
         made.channels = dict(self.channels)
         return made
@@ -139,7 +141,7 @@ class Selector:
         elif lower == b"resetchannels":
             self.all_channels, self.channels = False, {}
         elif lower in (b"allcommands", b"+@all"):
-            self._reset_commands(True, set(catalogue.members))
+            self._reset_commands(True, set(catalogue.members_by_name))
         elif lower in (b"nocommands", b"-@all"):
             self._reset_commands(False, set())
         elif rule[:1] in (b"~", b"%"):
@@ -149,79 +151,83 @@ class Selector:
         elif rule[:1] in (b"+", b"-"):
             self._change_commands(lower[1:], lower[:1] == b"+", catalogue)
         else:
-            raise InvalidRule(SYNTAX)
+            raise InvalidRule(SYNTAX_ERROR)
 
     def _empty_keys(self, all_keys: bool) -> None:
         """Remove all key patterns; then allow all keys, or none."""
-        self.all_keys, self.globs, self.glob_indexes, self.uses = all_keys, [], {}, []
+        self.all_keys, self.key_globs, self.key_glob_indexes, self.glob_uses = all_keys, [], {}, []
 
     def _add_key(self, rule: bytes) -> None:
         """Add a key pattern: ~glob, or % with letters before the ~."""
         if self.all_keys:
-            raise InvalidRule(KEYS_ARE_ALL)
+            raise InvalidRule(PATTERN_AFTER_ALL_KEYS)
         letters, _, glob = rule.partition(b"~")
-        use: cython.int = BOTH if not letters else 0
+        use: cython.int = READ_WRITE if not letters else 0
         for letter in letters[1:].upper():
             flag: cython.int = READ if letter == ord("R") else WRITE if letter == ord("W") else 0
             if not flag or use & flag:
-                raise InvalidRule(SYNTAX)
+                raise InvalidRule(SYNTAX_ERROR)
             use |= flag
         if not use:  # without a ~ the glob is empty
-            raise InvalidRule(SYNTAX)
+            raise InvalidRule(SYNTAX_ERROR)
         prepared = compile_pattern(glob)
-        if glob in self.glob_indexes:
-            self.uses[self.glob_indexes[glob]] |= use
+        if glob in self.key_glob_indexes:
+            self.glob_uses[self.key_glob_indexes[glob]] |= use
         else:
-            self.glob_indexes[glob] = len(self.globs)
-            self.globs.append(prepared)
-            self.uses.append(use)
+            self.key_glob_indexes[glob] = len(self.key_globs)
+            self.key_globs.append(prepared)
+            self.glob_uses.append(use)
 
     def _add_channel(self, glob: bytes) -> None:
         if self.all_channels:
-            raise InvalidRule(CHANNELS_ARE_ALL)
+            raise InvalidRule(PATTERN_AFTER_ALL_CHANNELS)
         self.channels.setdefault(glob, compile_pattern(glob))
 
     def _change_commands(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
         """Allow or deny a command, a category or a command with one first argument; `name` is lower case."""
         if name[:1] == b"@":
             if name[1:] not in catalogue.members_by_category:
-                raise InvalidRule(UNKNOWN)
+                raise InvalidRule(UNKNOWN_COMMAND_OR_CATEGORY)
             self._set_allowed(catalogue.members_by_category[name[1:]], on)
-        elif name in catalogue.members:
-            self._set_allowed(catalogue.members[name], on)
-        elif name not in catalogue.absent:
+        elif name in catalogue.members_by_name:
+            self._set_allowed(catalogue.members_by_name[name], on)
+        elif name not in catalogue.absent_commands:
             self._allow_first_word(name, on, catalogue)
         self._record_rule(name, on)
 
     def _set_allowed(self, names: list[bytes], on: bool) -> None:
         if on:
-            self.allowed.update(names)
+            self.allowed_commands.update(names)
         else:
-            self.allowed.difference_update(names)
+            self.allowed_commands.difference_update(names)
             self.all_commands = False
         for name in names:
-            self.first_words.pop(name, None)
+            self.first_arguments_by_command.pop(name, None)
 
     def _allow_first_word(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
         """Allow name|argument, where the command has no subcommand of that name."""
         command, bar, word = name.rpartition(b"|")
-        if not on or not bar or (command not in catalogue.members and command not in catalogue.absent):
-            raise InvalidRule(UNKNOWN)
+        if (
+            not on
+            or not bar
+            or (command not in catalogue.members_by_name and command not in catalogue.absent_commands)
+        ):
+            raise InvalidRule(UNKNOWN_COMMAND_OR_CATEGORY)
         if b"|" in command:
             raise InvalidRule(FIRST_WORD_OF_SUBCOMMAND)
         if not word:
-            raise InvalidRule(SYNTAX)
-        if command in catalogue.containers:
-            raise InvalidRule(UNKNOWN)
-        if command in catalogue.members:
-            self.first_words.setdefault(command, {})[word] = None
+            raise InvalidRule(SYNTAX_ERROR)
+        if command in catalogue.container_commands:
+            raise InvalidRule(UNKNOWN_COMMAND_OR_CATEGORY)
+        if command in catalogue.members_by_name:
+            self.first_arguments_by_command.setdefault(command, {})[word] = None
 
     def _record_rule(self, name: bytes, on: bool) -> None:
         """Store the rule and remove those it overrides: the same one, or for parts of its command."""
         for part in self.rules_by_command.pop(name, ()):
-            self.rules.pop(part, None)
-        self.rules.pop(name, None)
-        self.rules[name] = b"+" if on else b"-"
+            self.command_rule_signs.pop(part, None)
+        self.command_rule_signs.pop(name, None)
+        self.command_rule_signs[name] = b"+" if on else b"-"
         command, bar, _ = name.partition(b"|")
         if bar:
             self.rules_by_command.setdefault(command, {})[name] = None
@@ -232,7 +238,10 @@ class Selector:
         """Return the rules for keys as text; empty if no key is allowed."""
         if self.all_keys:
             return b"~*"
-        return b" ".join(USES[use] + glob for use, glob in zip(self.uses, self.glob_indexes, strict=True))
+        return b" ".join(
+            KEY_RULE_PREFIXES[use] + glob
+            for use, glob in zip(self.glob_uses, self.key_glob_indexes, strict=True)
+        )
 
     def channels_text(self) -> bytes:
         """Return the rules for channels as text; empty if no channel is allowed."""
@@ -240,8 +249,8 @@ class Selector:
 
     def commands_text(self) -> bytes:
         """Return the rules for commands as text, beginning with +@all or -@all."""
-        rules = [sign + name for name, sign in self.rules.items()]
-        return b" ".join([b"+@all" if self.from_all else b"-@all", *rules])
+        rules = [sign + name for name, sign in self.command_rule_signs.items()]
+        return b" ".join([b"+@all" if self.begins_with_all else b"-@all", *rules])
 
     def text(self) -> bytes:
         """Return all rules: applied to a new selector they make an equal one."""
@@ -252,32 +261,32 @@ class Selector:
     # Requests.
 
     @cython.ccall
-    def verdict(self, request: AccessRequest) -> cython.longlong:
+    def denial_code(self, request: AccessRequest) -> cython.longlong:
         """Return 0 if the request is allowed, else reason and position: see the top of this file."""
         if not self.all_commands and not request.always_allowed and not self._allows(request):
-            return COMMAND
+            return DENIED_COMMAND
         i: cython.Py_ssize_t
         use: cython.int
         if not self.all_keys:
             for i in range(len(request.key_positions)):
-                use = request.uses[i]
+                use = request.key_uses[i]
                 if not self.allows_key(request.argv[request.key_positions[i]], use):
                     place: cython.longlong = request.key_positions[i]
-                    return KEY | place
+                    return DENIED_KEY | place
         if not self.all_channels:
             for i in range(len(request.channel_positions)):
                 if not self.allows_channel(
                     request.argv[request.channel_positions[i]], request.channels_are_patterns
                 ):
                     place = request.channel_positions[i]
-                    return CHANNEL | place
+                    return DENIED_CHANNEL | place
         return 0
 
     @cython.cfunc
     def _allows(self, request: AccessRequest) -> cython.bint:
-        if request.name in self.allowed:
+        if request.name in self.allowed_commands:
             return True
-        words = self.first_words.get(request.name)
+        words = self.first_arguments_by_command.get(request.name)
         return words is not None and len(request.argv) > 1 and request.argv[1].lower() in words
 
     @cython.ccall
@@ -288,10 +297,10 @@ class Selector:
         i: cython.Py_ssize_t
         allowed_use: cython.int
         glob: Glob
-        for i in range(len(self.globs)):
-            allowed_use = self.uses[i]
+        for i in range(len(self.key_globs)):
+            allowed_use = self.glob_uses[i]
             if allowed_use & use == use:
-                glob = self.globs[i]
+                glob = self.key_globs[i]
                 if glob.matches(key):
                     return True
         return False

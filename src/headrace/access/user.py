@@ -20,7 +20,7 @@ from headrace.access.rule_errors import (
 )
 from headrace.access.selector import AccessRequest, Selector
 
-SANITIZE = (b"sanitize-payload", b"skip-sanitize-payload")
+SANITIZE_FLAGS = (b"sanitize-payload", b"skip-sanitize-payload")
 
 
 @cython.final
@@ -70,13 +70,13 @@ class User:
             pass
         elif lower in (b"on", b"off"):
             self.enabled = lower == b"on"
-        elif lower in SANITIZE:
+        elif lower in SANITIZE_FLAGS:
             self.sanitize = lower
         elif lower in (b"nopass", b"resetpass"):
             self.nopass, self.passwords = lower == b"nopass", {}
         elif lower == b"reset":
             self._reset()
-            self.sanitize = SANITIZE[0]
+            self.sanitize = SANITIZE_FLAGS[0]
         elif lower == b"clearselectors":
             del self.selectors[1:]
         elif rule[:1] in b"><#!":
@@ -112,7 +112,7 @@ class User:
             words.append(self.sanitize)
         return words
 
-    def text(self) -> bytes:
+    def user_file_line(self) -> bytes:
         """Return the line of a user file that defines the user."""
         digests = [b"#" + digest for digest in self.passwords]
         others = [b"(" + selector.text() + b")" for selector in self.selectors[1:]]
@@ -122,7 +122,7 @@ class User:
 
     def accepts_password(self, password: bytes) -> bool:
         """Return whether the user is enabled and the password is right."""
-        right = passwords.is_one_of(password, list(self.passwords))
+        right = passwords.matches_any_digest(password, list(self.passwords))
         return self.enabled and (self.nopass or right)
 
     @cython.ccall
@@ -132,13 +132,13 @@ class User:
         return own.all_commands and own.all_keys and own.all_channels
 
     @cython.ccall
-    def verdict(self, request: AccessRequest) -> cython.longlong:
+    def denial_code(self, request: AccessRequest) -> cython.longlong:
         """Return 0 if one selector allows the whole request, else the greatest verdict: see selector.py."""
         selector: Selector
         found: cython.longlong
         worst: cython.longlong = 0
         for selector in self.selectors:
-            found = selector.verdict(request)
+            found = selector.denial_code(request)
             if not found:
                 return 0
             worst = max(worst, found)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headrace.access.command_catalogue import CommandCatalogue
 from headrace.access.rule_errors import (
     DUPLICATE_USER,
-    SYNTAX,
+    SYNTAX_ERROR,
     InvalidRule,
     InvalidUserFile,
     RejectedRule,
@@ -17,7 +17,7 @@ from headrace.access.rule_errors import (
 from headrace.access.user import User, join_selector_rules
 from headrace.errors import to_text
 
-DEFAULT = b"default"
+DEFAULT_NAME = b"default"
 DEFAULT_RULES = (b"on", b"nopass", b"~*", b"&*", b"+@all")
 
 
@@ -27,10 +27,10 @@ class Users:
     def __init__(self, catalogue: CommandCatalogue) -> None:
         self.catalogue = catalogue
         self.default = self._new_default()
-        self.by_name: dict[bytes, User] = {DEFAULT: self.default}
+        self.by_name: dict[bytes, User] = {DEFAULT_NAME: self.default}
 
     def _new_default(self) -> User:
-        made = User(DEFAULT)
+        made = User(DEFAULT_NAME)
         for rule in DEFAULT_RULES:
             made.apply(rule, self.catalogue)
         return made
@@ -47,9 +47,9 @@ class Users:
         """Return all names, sorted."""
         return sorted(self.by_name)
 
-    def lines(self) -> list[bytes]:
+    def user_file_lines(self) -> list[bytes]:
         """Return the users as lines of a user file."""
-        return [self.by_name[name].text() for name in self.names()]
+        return [self.by_name[name].user_file_line() for name in self.names()]
 
     def authenticate(self, name: bytes, password: bytes) -> User | None:
         """Return the user if it is enabled and the password is right, else None."""
@@ -82,14 +82,14 @@ class Users:
 
     def set_default_password(self, password: bytes) -> None:
         """Set the default user's only password, as `requirepass` does; if empty, it needs no password."""
-        self.change(DEFAULT, [b"resetpass", b">" + password] if password else [b"nopass"])
+        self.change(DEFAULT_NAME, [b"resetpass", b">" + password] if password else [b"nopass"])
 
     def remove(self, name: bytes) -> User | None:
         """Remove and return the user, or None. The default user cannot be removed."""
-        assert name != DEFAULT
+        assert name != DEFAULT_NAME
         return self.by_name.pop(name, None)
 
-    def load(self, lines: Iterable[tuple[str, list[bytes]]]) -> None:
+    def replace_all(self, lines: Iterable[tuple[str, list[bytes]]]) -> None:
         """Replace all users; each item is (file and line for errors, the words after `user`).
 
         Without a default user in them, the default user may do everything.
@@ -112,21 +112,21 @@ class Users:
                 wrong.append(f"{where}: {error}")
         if wrong:
             raise InvalidUserFile(". ".join(wrong))
-        new_default = found.pop(DEFAULT, None)
+        new_default = found.pop(DEFAULT_NAME, None)
         self.default.copy_from(self._new_default() if new_default is None else new_default)
-        self.by_name = {DEFAULT: self.default, **found}
+        self.by_name = {DEFAULT_NAME: self.default, **found}
 
     def _read(self, words: list[bytes]) -> User:
         """Parse one line of a user file."""
         if not words:
-            raise InvalidRule(SYNTAX)
+            raise InvalidRule(SYNTAX_ERROR)
         if has_blanks(words[0]):
             raise InvalidRule("username cannot contain spaces or null characters")
         return self._with_rules(User(words[0]), join_selector_rules(words[1:]))
 
 
 def parse_user_file(path: str, text: bytes) -> list[tuple[str, list[bytes]]]:
-    """Parse the text of a user file, for load(). Raises InvalidUserFile, with the path, for a wrong line."""
+    """Parse the text of a user file, for replace_all(). A wrong line raises InvalidUserFile."""
     lines: list[tuple[str, list[bytes]]] = []
     for number, line in enumerate(text.split(b"\n"), 1):
         words = line.split()

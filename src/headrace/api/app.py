@@ -76,7 +76,7 @@ class HandlerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class HandlerDeclaration:
     """A declared handler: its function, its stream and group by name, and settings. No database yet."""
 
     function: Callable[[Any], Any]
@@ -88,11 +88,11 @@ class Declaration:
     group_settings: dict[str, Any]
 
     @property
-    def group_key(self) -> tuple[bytes, bytes]:
+    def stream_and_group_names(self) -> tuple[bytes, bytes]:
         """The stream and the group."""
         return encode_name(self.stream), encode_name(self.group)
 
-    def open(self, db: Database, block: float) -> Handler:
+    def create_handler(self, db: Database, block: float) -> Handler:
         """Create a consumer, and its group if it does not exist; return the handler for this consumer."""
         group = db.stream(self.stream, self.codec).group(self.group, **self.group_settings)
         settings = dict(self.consumer_settings)
@@ -113,7 +113,7 @@ class App:
     """
 
     def __init__(self) -> None:
-        self._declarations: list[Declaration] = []
+        self._declarations: list[HandlerDeclaration] = []
         self._running: list[Sequence[Handler]] = []
 
     # fmt: off
@@ -205,18 +205,20 @@ class App:
         def declare(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
             if not callable(function):
                 raise UsageError(f"{function!r} is not a function: @app.handler(...) decorates one")
-            made = Declaration(function, stream, group, codec, batches, consumer_settings, group_settings)
+            made = HandlerDeclaration(
+                function, stream, group, codec, batches, consumer_settings, group_settings
+            )
             self._check(made)
             self._declarations.append(made)
             return function
 
         return declare
 
-    def _check(self, new: Declaration) -> None:
+    def _check(self, new: HandlerDeclaration) -> None:
         """Raise UsageError if a declaration contradicts an earlier one of its group."""
         name = new.consumer_settings.get("consumer")
         for other in self._declarations:
-            if other.group_key != new.group_key:
+            if other.stream_and_group_names != new.stream_and_group_names:
                 continue
             if other.group_settings != new.group_settings:
                 raise UsageError(
@@ -278,7 +280,7 @@ class App:
             handlers = self._open(db, 0.0)
             with self._registered(handlers):
                 run_handlers(handlers, signals=False)
-            if not add_counters(total, handlers):
+            if not add_counters_check_progress(total, handlers):
                 return total
 
     async def run_once_async(self, db: Database) -> Counters:
@@ -288,7 +290,7 @@ class App:
             handlers = await asyncio.to_thread(self._open, db, 0.0)
             with self._registered(handlers):
                 await async_handlers.run_handlers(handlers, lambda: None, False)
-            if not add_counters(total, handlers):
+            if not add_counters_check_progress(total, handlers):
                 return total
 
     def stop(self) -> None:
@@ -301,7 +303,7 @@ class App:
             raise UsageError(
                 f"db={db!r}: must be a Database, such as headrace.connect(url) or headrace.open(path)"
             )
-        return [one.open(db, block) for one in self._declarations]
+        return [one.create_handler(db, block) for one in self._declarations]
 
     @contextmanager
     def _registered(self, handlers: Sequence[Handler]) -> Iterator[None]:
@@ -322,14 +324,14 @@ def stop_handlers(handlers: Sequence[Handler]) -> None:
         one.consumer.stop()
 
 
-def add_counters(total: Counters, handlers: Sequence[Handler]) -> bool:
+def add_counters_check_progress(total: Counters, handlers: Sequence[Handler]) -> bool:
     """Add the handlers' counters to `total`; return whether an entry was handled or dead-lettered.
 
     `skipped` is added once for each group.
     """
     skipped: dict[tuple[bytes, bytes], int] = {}  # by stream and group: each of its consumers counts them
     for each in handlers:
-        counters, key = each.consumer.counters, each.consumer.group_keys
+        counters, key = each.consumer.counters, each.consumer.stream_and_group_names
         for field in fields(Counters):
             if field.name != "skipped":
                 setattr(total, field.name, getattr(total, field.name) + getattr(counters, field.name))

@@ -23,18 +23,18 @@ import pyarrow as pa
 from headrace.api.arrow_batches import describe_misfits
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import encode_name
-from headrace.api.info import pairs_from_reply
+from headrace.api.info import dict_from_reply
 from headrace.archive.files import Archive, ArchivedFile, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.rows import has_fields_map, typed_columns
-from headrace.archive.sampling import sample_files
+from headrace.archive.sampling import sample_and_unread_count
 from headrace.archive.typed_reader import TypedArchiveReader
 from headrace.arrow.malformed import MalformedEntry
 from headrace.errors import CodecError, CommandError, HeadraceError
 from headrace.fingerprint import entry_fingerprint
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.position import Position
-from headrace.positions.recreation import StreamObservation, identity_mismatch
+from headrace.positions.recreation import StreamObservation, identity_mismatch_reason
 from headrace.positions.stream_state import parse_stream_state
 
 log = logging.getLogger("headrace.stream")
@@ -82,7 +82,7 @@ class ArchivedStream:
 
     def sample(self) -> list[Mapping[bytes, bytes]]:
         """Return the fields of some archived entries, from which columns are inferred."""
-        return sample_files(self.files)[0]
+        return sample_and_unread_count(self.files)[0]
 
     def batches(self, schema: pa.Schema, after: str, upto: str | None) -> Iterator[pa.RecordBatch]:
         """Yield the archived entries after an ID and up to another; `upto` None: to the last one.
@@ -117,7 +117,7 @@ class ArchivedStream:
             )
 
 
-def open_archive(
+def locate_and_read_archive(
     archive: str | os.PathLike[str], storage_options: Mapping[str, str] | None
 ) -> tuple[ArchiveLocation, Archive]:
     """Read the state of the archive that a user names.
@@ -162,12 +162,12 @@ def check_same_stream(found: ArchivedStream) -> None:
     position = found.archive.positions.get(found.stream) or Position(found.archived_through)
     key = encode_name(found.stream)
     entries = found.backend.request(b"XRANGE", key, position.id.encode(), position.id.encode())
-    named = pairs_from_reply(found.backend.request(b"XINFO", b"STREAM", key))
+    named = dict_from_reply(found.backend.request(b"XINFO", b"STREAM", key))
     for name in ("first-entry", "last-entry"):
         if named[name]:
             named[name] = (named[name][0], fields_as_dict(named[name][1]))
     fingerprint = entry_fingerprint(fields_as_dict(entries[0][1])) if entries else None
-    mismatch = identity_mismatch(position, StreamObservation(parse_stream_state(named), fingerprint))
+    mismatch = identity_mismatch_reason(position, StreamObservation(parse_stream_state(named), fingerprint))
     if mismatch is not None:
         raise HeadraceError(
             f"the stream {found.stream!r} was deleted and recreated, or a failover took entries back: it is "

@@ -28,11 +28,11 @@ from headrace.plurals import plural
 log = logging.getLogger("headrace.stream")
 
 BATCH_ROWS = 20_000  # the most that XARROW returns
-FIRST_PAGE = 64  # entries of XRANGE
-LARGEST_PAGE = 1024
-MISFITS_KEY = b"headrace.misfits"  # in the metadata of a table's schema
-MALFORMED = "MALFORMED "
-ADVICE = "Make the column nullable, or read it as a string."
+FIRST_PAGE_ENTRIES = 64  # entries of XRANGE
+PAGE_ENTRIES_MAX = 1024
+MISFITS_METADATA_KEY = b"headrace.misfits"  # in the metadata of a table's schema
+MALFORMED_ERROR_PREFIX = "MALFORMED "
+NULLABLE_COLUMN_ADVICE = "Make the column nullable, or read it as a string."
 ADVICE_ON_IDS = "Read such a stream with the column _id and without that part of the ID."
 
 BatchWithMisfits = tuple[pa.RecordBatch, list[int]]
@@ -91,7 +91,7 @@ class ArrowBatches:
         except MalformedEntry as malformed:
             text = (
                 str(malformed)
-                .replace(SPARK_NULLABLE_ADVICE, ADVICE)
+                .replace(SPARK_NULLABLE_ADVICE, NULLABLE_COLUMN_ADVICE)
                 .replace(SPARK_ID_PART_ADVICE, ADVICE_ON_IDS)
             )
             raise CodecError(text) from None
@@ -114,7 +114,10 @@ class ArrowBatches:
         """
         table = pa.Table.from_batches(list(self), self.schema)
         if self.misfits:
-            metadata = {**(self.schema.metadata or {}), MISFITS_KEY: json.dumps(self.misfits).encode()}
+            metadata = {
+                **(self.schema.metadata or {}),
+                MISFITS_METADATA_KEY: json.dumps(self.misfits).encode(),
+            }
             table = table.replace_schema_metadata(metadata)
         return table
 
@@ -138,14 +141,14 @@ class ArrowBatches:
 
         def request(at: bytes, count: int) -> list[Any]:
             words = (b"XARROW", self._key, at, position.end, b"COUNT", b"%d" % count)
-            columns = assembler.arguments()
+            columns = assembler.xarrow_arguments()
             try:
                 reply: list[Any] = self._backend.request(
                     *words, b"COLUMNS", b"%d" % (len(columns) // 2), *columns
                 )
             except CommandError as refused:
-                if str(refused).startswith(MALFORMED):
-                    raise MalformedEntry(str(refused).removeprefix(MALFORMED)) from None
+                if str(refused).startswith(MALFORMED_ERROR_PREFIX):
+                    raise MalformedEntry(str(refused).removeprefix(MALFORMED_ERROR_PREFIX)) from None
                 raise
             return reply
 
@@ -170,7 +173,7 @@ class ArrowBatches:
         self, position: ReadCursor, assembler: BatchAssembler
     ) -> Iterator[BatchWithMisfits]:
         """Yield batches of pages that are encoded here."""
-        page = FIRST_PAGE
+        page = FIRST_PAGE_ENTRIES
         while position.has_more():
             count = min(page, position.request_count())
             words = (b"XRANGE", self._key, position.at, position.end, b"COUNT", b"%d" % count)
@@ -182,7 +185,7 @@ class ArrowBatches:
             if len(reply) < count:
                 return
             position.advance(reply[-1][0], len(reply))
-            page = min(4 * page, LARGEST_PAGE)
+            page = min(4 * page, PAGE_ENTRIES_MAX)
 
 
 class ReadCursor:

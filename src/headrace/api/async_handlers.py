@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from headrace.api.consuming.async_consumer import run
-from headrace.api.handlers import Handler, keep_signal_handlers
+from headrace.api.handlers import Handler, without_signal_handling
 from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
@@ -18,7 +18,7 @@ async def run_handlers(handlers: Sequence[Handler], stop: Callable[[], None], si
     """
     if not handlers:
         raise UsageError("there is nothing to run: decorate a function with @group.handler or @app.handler")
-    with stop_on_signals(stop) if signals else keep_signal_handlers():
+    with stop_on_signals(stop) if signals else without_signal_handling():
         tasks = [
             asyncio.ensure_future(run(one.consumer, one.function, one.batch_settings)) for one in handlers
         ]

@@ -45,7 +45,7 @@ class Wakeup:
             return self._lock.acquire()
         return self._lock.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
-    def resume(self, now_ms: int) -> None:
+    def execute_buffered_requests(self, now_ms: int) -> None:
         """Do nothing: the session of a blocking call has no further requests."""
 
 
@@ -130,7 +130,9 @@ class Backend(Protocol):
         CommandError is raised.
         """
 
-    def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
+    def execute_blocking_read(
+        self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None
+    ) -> Any:
         """Execute a read that waits for entries. Returns None after a timeout, or when `stop` is set.
 
         words: the command, with STREAMS and without BLOCK. seconds: None for no limit.
@@ -145,7 +147,7 @@ class Backend(Protocol):
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970; of a remote backend that of this machine."""
 
-    def pause(self, seconds: float, stop: Stop | None = None) -> bool:
+    def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep by that clock. Returns True if stop ended the sleep."""
 
     def close(self) -> None:

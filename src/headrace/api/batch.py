@@ -117,4 +117,4 @@ class Batch(Sequence[Delivery[T]], Generic[T]):
         return f"Batch({len(self._entries)}{ends})"
 
 
-Work: TypeAlias = Delivery[Any] | Batch[Any]  # what a handler gets
+DeliveryOrBatch: TypeAlias = Delivery[Any] | Batch[Any]  # what a handler gets

@@ -19,7 +19,7 @@ from headrace.api.local.clock import Clock, SystemClock
 from headrace.api.local.directory import open_directory
 from headrace.api.local.engine_session import EngineSession
 from headrace.api.local.local_engine import LocalEngine
-from headrace.api.local.storage import LibraryHost, Storage
+from headrace.api.local.storage import LibraryServerInterface, Storage
 from headrace.api.rules import Retention
 from headrace.api.stream import Stream
 from headrace.commands.server_interface import STREAM_SETTINGS
@@ -28,7 +28,7 @@ from headrace.errors import DatabaseClosed, HeadraceError, UsageError
 from headrace.keyspace.settings import Settings
 from headrace.memory_size import parse_memory
 from headrace.persistence.aof.log import POLICIES
-from headrace.persistence.cold.object_store import LOCAL_BYTES
+from headrace.persistence.cold.object_store import LOCAL_BYTES_DEFAULT_MAX
 from headrace.streams.cold_run import CACHE_BYTES
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ CACHE_BYTES_MIN = 1 << 20  # several runs
 BYTES_MAX = (1 << 63) - 1
 
 OPEN_ENGINES: weakref.WeakSet[LocalEngine] = weakref.WeakSet()  # closed in a forked child
-OPEN_ON_DISK: set[LocalEngine] = set()  # closed when the interpreter exits
+OPEN_DISK_ENGINES: set[LocalEngine] = set()  # closed when the interpreter exits
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Database:
         """
         remote = cast("RemoteBackend", self.backend)
         if self.backend.is_remote and remote.is_cluster:
-            found = remote.scan_nodes(match, SCAN_COUNT)
+            found = remote.scan_stream_keys(match, SCAN_COUNT)
         else:
             found, cursor = set(), b"0"
             options = (b"MATCH", encode_name(match), b"COUNT", b"%d" % SCAN_COUNT, b"TYPE", b"stream")
@@ -282,10 +282,10 @@ class Database:
             log.size,
             log.written - log.synced,
             log.reported_failure,
-            0 if cold is None else cold.cache.totals.entry_count,
-            0 if cold is None else cold.cache.totals.memory_bytes,
+            0 if cold is None else cold.cache.cold_run_totals.entry_count,
+            0 if cold is None else cold.cache.cold_run_totals.bytes_if_loaded,
             "" if cold is None else cold.last_error,
-            0 if uploader is None else uploader.stored.totals()[0],
+            0 if uploader is None else uploader.stored_files.totals()[0],
             "" if uploader is None else uploader.last_error,
         )
 
@@ -340,7 +340,7 @@ class Database:
         try:
             self.backend.close()
         finally:
-            OPEN_ON_DISK.discard(self.backend)
+            OPEN_DISK_ENGINES.discard(self.backend)
 
     def __repr__(self) -> str:
         local_engine = self.backend if isinstance(self.backend, LocalEngine) else None
@@ -376,7 +376,7 @@ def open(
     hot_memory: int | str = 0,
     cold_cache_memory: int | str = CACHE_BYTES,
     cold_store: str | None = None,
-    cold_local_bytes: int | str = LOCAL_BYTES,
+    cold_local_bytes: int | str = LOCAL_BYTES_DEFAULT_MAX,
     **settings: int,
 ) -> Database:
     """Open a database in this process.
@@ -413,8 +413,8 @@ def open(
     """
     if fsync not in POLICIES:
         raise UsageError(f"fsync={fsync!r}: must be one of {', '.join(map(repr, POLICIES))}")
-    hot_bytes = memory_bytes("hot_memory", hot_memory, 0)
-    cache_bytes = memory_bytes("cold_cache_memory", cold_cache_memory, CACHE_BYTES_MIN)
+    hot_bytes = parse_memory_bytes("hot_memory", hot_memory, 0)
+    cache_bytes = parse_memory_bytes("cold_cache_memory", cold_cache_memory, CACHE_BYTES_MIN)
     storage = None
     if path is not None:
         storage = Storage(
@@ -424,10 +424,12 @@ def open(
             hot_memory=hot_bytes,
             cold_cache_memory=cache_bytes,
             cold_store=cold_store or "",
-            cold_local_bytes=memory_bytes("cold_local_bytes", cold_local_bytes, 0),
+            cold_local_bytes=parse_memory_bytes("cold_local_bytes", cold_local_bytes, 0),
         )
     elif hot_bytes or cold_store:
-        raise needs_directory(f"hot_memory={hot_memory!r}" if hot_bytes else f"cold_store={cold_store!r}")
+        raise needs_directory_error(
+            f"hot_memory={hot_memory!r}" if hot_bytes else f"cold_store={cold_store!r}"
+        )
     database = build_database(
         storage, clock if clock is not None else SystemClock(), parse_stream_settings(settings)
     )
@@ -453,7 +455,7 @@ def start_replica(database: Database, url: str, skip_foreign_types: bool) -> Non
 
 def build_database(storage: Storage | None, clock: Clock, settings: Settings) -> Database:
     """Make a database with an engine in this process; load the files of `storage`, if there are any."""
-    host = LibraryHost(settings)
+    host = LibraryServerInterface(settings)
     engine = Engine(settings, host)
     local_engine = LocalEngine(engine, clock)
     if storage is not None:
@@ -461,12 +463,12 @@ def build_database(storage: Storage | None, clock: Clock, settings: Settings) ->
         local_engine.storage = storage
         storage.attach(local_engine)
         host.storage = storage
-        OPEN_ON_DISK.add(local_engine)
+        OPEN_DISK_ENGINES.add(local_engine)
     OPEN_ENGINES.add(local_engine)
     return Database(local_engine, None if storage is None else getattr(storage.files, "root", None))
 
 
-def needs_directory(what: str) -> UsageError:
+def needs_directory_error(what: str) -> UsageError:
     """Return the error for an argument that a database in memory cannot have."""
     return UsageError(
         f"{what}: a database in memory has no files to which entries could move; "
@@ -474,7 +476,7 @@ def needs_directory(what: str) -> UsageError:
     )
 
 
-def memory_bytes(name: str, size: int | str, least: int) -> int:
+def parse_memory_bytes(name: str, size: int | str, least: int) -> int:
     """Return a number of bytes, which may be text with a unit. Raises UsageError if it is invalid."""
     try:
         found = parse_memory(size) if isinstance(size, str) else size
@@ -561,12 +563,12 @@ def reject_stateful_command(argv: list[bytes]) -> None:
         )
 
 
-def close_all() -> None:
+def close_all_on_disk() -> None:
     """Sync and close every database on disk when the interpreter exits."""
-    for local_engine in list(OPEN_ON_DISK):
+    for local_engine in list(OPEN_DISK_ENGINES):
         with suppress(HeadraceError):  # logged when it began
             local_engine.close()
-    OPEN_ON_DISK.clear()
+    OPEN_DISK_ENGINES.clear()
 
 
 def close_all_after_fork() -> None:
@@ -574,7 +576,7 @@ def close_all_after_fork() -> None:
     for local_engine in list(OPEN_ENGINES):
         if local_engine.closed_reason is None:
             local_engine.close_after_fork(after_fork_message(local_engine))
-    OPEN_ON_DISK.clear()
+    OPEN_DISK_ENGINES.clear()
 
 
 def after_fork_message(local_engine: LocalEngine) -> str:
@@ -592,5 +594,5 @@ def after_fork_message(local_engine: LocalEngine) -> str:
     )
 
 
-atexit.register(close_all)
+atexit.register(close_all_on_disk)
 os.register_at_fork(after_in_child=close_all_after_fork)

@@ -60,10 +60,10 @@ class Delivery(Entry[T]):
         "due_ms",
         "error",
         "flat_fields",
+        "lease_renewed_ms",
         "lost",
         "order_key",
         "raw_id",
-        "renewed_ms",
         "started_ms",
         "state",
         "times_delivered",
@@ -76,7 +76,7 @@ class Delivery(Entry[T]):
     raw_id: bytes  # the ID as the server writes it
     flat_fields: list[bytes]  # names and values in turns, as they were added
     state: int
-    renewed_ms: int  # ms, when the server last heard that this consumer has it
+    lease_renewed_ms: int  # ms, when the server last heard that this consumer has it
     due_ms: int  # ms, of one that waits
     started_ms: int  # ms, of one that runs
     order_key: Any  # what ordered_by says, None without it
@@ -93,7 +93,7 @@ class Delivery(Entry[T]):
         super().__init__(id_from_reply(raw_id), fields_from_reply(flat_fields), codec)
         self.raw_id = raw_id
         self.flat_fields = flat_fields
-        self.renewed_ms = now
+        self.lease_renewed_ms = now
         self.state = READY
         self.times_delivered = 1
         self.lost = False
@@ -134,11 +134,11 @@ class Delivery(Entry[T]):
         """
         self._settler.record_failure(self, error)
 
-    def redeliver(self, flat_fields: list[bytes], deliveries: int, now: int) -> None:
+    def reset_for_redelivery(self, flat_fields: list[bytes], deliveries: int, now: int) -> None:
         """Update the object for another delivery; forget the decoded value."""
         self.flat_fields = flat_fields
         self.fields = fields_from_reply(flat_fields)
         self.times_delivered = deliveries
-        self.renewed_ms = now
+        self.lease_renewed_ms = now
         if hasattr(self, "_value"):
             del self._value

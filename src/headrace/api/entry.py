@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView
 from typing import Any, Generic, TypeVar
 
-from headrace.api.codecs.codec import PLAIN, Codec
+from headrace.api.codecs.codec import PLAIN_CODEC, Codec
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.errors import CodecError
 
@@ -30,7 +30,7 @@ class Entry(Generic[T]):
     def __init__(self, id: StreamID, fields: dict[bytes, bytes], codec: Codec[T] | None = None) -> None:
         self.id = id
         self.fields = fields
-        self._codec: Codec[Any] = PLAIN if codec is None else codec
+        self._codec: Codec[Any] = PLAIN_CODEC if codec is None else codec
 
     @property
     def value(self) -> T:

@@ -23,15 +23,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.api.backend import Backend, Stop, Wakeup
-from headrace.api.info import pairs_from_reply
+from headrace.api.info import dict_from_reply
 from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.errors import CommandError, copy_error
 from headrace.fork_safe_lock import ForkSafeLock
 
-PAGE = 256  # entries that a follower gets at a time
-LINGER_S = 1.0  # how long the thread stays when no follower waits
-REQUESTS_MAX = 64  # checks sent in one round trip
+PAGE_ENTRIES = 256  # entries that a follower gets at a time
+IDLE_THREAD_S = 1.0  # how long the thread stays when no follower waits
+CHECKS_PER_ROUND_TRIP = 64  # checks sent in one round trip
 
 Reply = list[Any]
 
@@ -43,7 +43,7 @@ class FollowRead:
         key: the stream.
         position: entries after this ID; None: entries added from now on.
         count: the most entries; None: no limit.
-        gaps: the follower's watch; None: it does not look for gaps.
+        gap_watch: the follower's watch; None: it does not look for gaps.
         deliver: called from any thread when `reply` or `error` is set. It must not block.
 
     Attributes:
@@ -51,7 +51,7 @@ class FollowRead:
         error: the error that ended the wait; None without one.
     """
 
-    __slots__ = ("count", "error", "gaps", "is_caught_up", "key", "on_done", "position", "reply")
+    __slots__ = ("count", "error", "gap_watch", "is_caught_up", "key", "on_done", "position", "reply")
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class FollowRead:
         self.key = key
         self.position = position
         self.count = count
-        self.gaps = gaps
+        self.gap_watch = gaps
         self.on_done = deliver
         self.is_caught_up = False  # there was no entry when it was checked
         self.reply: Reply | None = None
@@ -81,7 +81,7 @@ class FollowRead:
             raise copy_error(self.error)
         return self.reply or []
 
-    def request(self) -> tuple[bytes, ...]:
+    def nonblocking_read_request(self) -> tuple[bytes, ...]:
         """Return the command that reads its entries without waiting."""
         assert self.position is not None
         count = () if self.count is None else (b"COUNT", b"%d" % self.count)
@@ -125,8 +125,8 @@ class FollowerHub:
         start = self._covered.get(read.key)
         if start is None or read.position is None:
             return False
-        if read.gaps is not None and (
-            read.gaps.is_due() or not (self._has_limit or read.gaps.seconds_until_due() is None)
+        if read.gap_watch is not None and (
+            read.gap_watch.is_due() or not (self._has_limit or read.gap_watch.seconds_until_due() is None)
         ):
             return False
         return read.position >= start
@@ -154,7 +154,7 @@ class FollowerHub:
                 assert backend is not None  # each follower that waits has a reference
                 self._serve(backend, reads)
                 del backend, reads
-            elif not self._idle_wakeup.wait(LINGER_S):
+            elif not self._idle_wakeup.wait(IDLE_THREAD_S):
                 with self._lock:
                     if not self._waiting:
                         self._is_running = False
@@ -175,11 +175,11 @@ class FollowerHub:
         self._resolve_starts_and_gaps(backend, reads)
         groups: dict[tuple[bytes, ...], list[FollowRead]] = {}
         for one in reads:
-            groups.setdefault(one.request(), []).append(one)
+            groups.setdefault(one.nonblocking_read_request(), []).append(one)
         requests = list(groups)
-        for at in range(0, len(requests), REQUESTS_MAX):
-            chunk = requests[at : at + REQUESTS_MAX]
-            keys = keys_to_check(one for words in chunk for one in groups[words])
+        for at in range(0, len(requests), CHECKS_PER_ROUND_TRIP):
+            chunk = requests[at : at + CHECKS_PER_ROUND_TRIP]
+            keys = keys_for_gap_check(one for words in chunk for one in groups[words])
             replies = backend.request_all([*chunk, *map(stream_info_request, keys)])
             about = dict(zip(keys, replies[len(chunk) :], strict=True))
             for words, reply in zip(chunk, replies, strict=False):
@@ -195,22 +195,22 @@ class FollowerHub:
         """Find the positions of followers that start at the end, and gaps before those of others."""
         asked: dict[bytes, list[FollowRead]] = {}
         for one in reads:
-            if one.position is None or (one.gaps is not None and one.gaps.is_due()):
+            if one.position is None or (one.gap_watch is not None and one.gap_watch.is_due()):
                 asked.setdefault(one.key, []).append(one)
         if not asked:
             return
         replies = backend.request_all(list(map(stream_info_request, asked)))
         for about, of_stream in zip(replies, asked.values(), strict=True):
-            info = info_from_reply(about)
+            info = stream_info_or_none(about)
             for one in of_stream:
                 if one.position is None:
                     last = StreamID.MIN if info is None else id_from_reply(info["last-generated-id"])
                     one.position = last
-                    if one.gaps is not None:
-                        one.gaps.start(last)
-                if one.gaps is not None:
-                    check_gaps(one.gaps, info, [])
-                    if one.gaps.must_raise:
+                    if one.gap_watch is not None:
+                        one.gap_watch.set_start(last)
+                if one.gap_watch is not None:
+                    check_gaps_or_postpone(one.gap_watch, info, [])
+                    if one.gap_watch.must_raise:
                         self._finish([one], reply=[])
 
     def _read_blocking(self, backend: Backend, reads: Sequence[FollowRead]) -> None:
@@ -219,16 +219,16 @@ class FollowerHub:
         for one in reads:
             assert one.position is not None
             starts[one.key] = min(starts.get(one.key, one.position), one.position)
-        due = (one.gaps.seconds_until_due() for one in reads if one.gaps is not None)
+        due = (one.gap_watch.seconds_until_due() for one in reads if one.gap_watch is not None)
         limit = min((seconds for seconds in due if seconds is not None), default=None)
         rearm = Stop()
         with self._lock:
             if any(not one.is_caught_up for one in self._waiting):
                 return  # it joined meanwhile
             self._covered, self._blocking_read_stop, self._has_limit = starts, rearm, limit is not None
-        words = [b"XREAD", b"COUNT", b"%d" % PAGE, b"STREAMS", *starts, *map(bytes, starts.values())]
+        words = [b"XREAD", b"COUNT", b"%d" % PAGE_ENTRIES, b"STREAMS", *starts, *map(bytes, starts.values())]
         try:
-            reply = backend.wait(words, limit, rearm)
+            reply = backend.execute_blocking_read(words, limit, rearm)
         except CommandError as error:  # of one of the streams, which a check finds
             self._read_without_blocking(backend, reads)
             if all(one.is_caught_up for one in reads if not one.is_done):
@@ -243,7 +243,7 @@ class FollowerHub:
                 self._resolve_starts_and_gaps(backend, served)
             return
         followers = {key: [one for one in served if one.key == key] for key, _ in reply}
-        keys = keys_to_check(one for of_stream in followers.values() for one in of_stream)
+        keys = keys_for_gap_check(one for of_stream in followers.values() for one in of_stream)
         infos = backend.request_all(list(map(stream_info_request, keys))) if keys else []
         about = dict(zip(keys, infos, strict=True))
         for key, entries in reply:
@@ -258,8 +258,10 @@ class FollowerHub:
         about: replies of XINFO STREAM, by stream, which were read after the entries.
         """
         for one in reads:
-            if one.gaps is not None and one.gaps.raises_gaps and one.key in about:
-                check_gaps(one.gaps, info_from_reply(about[one.key]), entries[: one.count])
+            if one.gap_watch is not None and one.gap_watch.raises_gaps and one.key in about:
+                check_gaps_or_postpone(
+                    one.gap_watch, stream_info_or_none(about[one.key]), entries[: one.count]
+                )
         self._finish(reads, reply=entries)
 
     def _finish(
@@ -276,9 +278,9 @@ class FollowerHub:
             one.on_done()
 
 
-def keys_to_check(reads: Iterable[FollowRead]) -> list[bytes]:
+def keys_for_gap_check(reads: Iterable[FollowRead]) -> list[bytes]:
     """Return the streams of followers that check each read for gaps."""
-    found = (one.key for one in reads if one.gaps is not None and one.gaps.raises_gaps)
+    found = (one.key for one in reads if one.gap_watch is not None and one.gap_watch.raises_gaps)
     return list(dict.fromkeys(found))
 
 
@@ -287,12 +289,12 @@ def stream_info_request(key: bytes) -> tuple[bytes, ...]:
     return (b"XINFO", b"STREAM", key)
 
 
-def info_from_reply(reply: Any) -> dict[str, Any] | None:
+def stream_info_or_none(reply: Any) -> dict[str, Any] | None:
     """Return the state of a stream; None if it does not exist or the user may not send XINFO."""
-    return None if isinstance(reply, CommandError) else pairs_from_reply(reply)
+    return None if isinstance(reply, CommandError) else dict_from_reply(reply)
 
 
-def check_gaps(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> None:
+def check_gaps_or_postpone(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> None:
     """Look for entries that were removed after a follower's position and before it read them.
 
     Args:
@@ -301,12 +303,12 @@ def check_gaps(gaps: GapWatch, info: dict[str, Any] | None, unread: Reply) -> No
         unread: what was received and is not delivered yet.
     """
     if info is None:
-        gaps.postpone()
+        gaps.schedule_next_check()
     else:
-        gaps.check(info, unread)
+        gaps.find_gap(info, unread)
 
 
-HUBS: weakref.WeakKeyDictionary[Backend, dict[int, FollowerHub]] = weakref.WeakKeyDictionary()
+HUBS_BY_BACKEND: weakref.WeakKeyDictionary[Backend, dict[int, FollowerHub]] = weakref.WeakKeyDictionary()
 HUBS_LOCK = ForkSafeLock()
 
 
@@ -315,7 +317,7 @@ def hub_of(backend: Backend, key: bytes) -> FollowerHub:
     slot_of = getattr(backend, "slot_of", None)
     slot = 0 if slot_of is None else slot_of(key)
     with HUBS_LOCK:
-        hubs = HUBS.setdefault(backend, {})
+        hubs = HUBS_BY_BACKEND.setdefault(backend, {})
         return hubs.setdefault(slot, FollowerHub())
 
 

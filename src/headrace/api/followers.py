@@ -20,7 +20,7 @@ class Follower(Iterator[Entry[T]], Generic[T]):
 
     def __init__(self, entries: Iterator[Entry[T]], watch: GapWatch) -> None:
         self._entries = cast("Generator[Entry[T], None, None]", entries)
-        self.gaps: list[StreamGap] = watch.found
+        self.gaps: list[StreamGap] = watch.found_gaps
 
     def __next__(self) -> Entry[T]:
         return next(self._entries)
@@ -39,7 +39,7 @@ class AsyncFollower(AsyncIterator[Entry[T]], Generic[T]):
 
     def __init__(self, entries: AsyncIterator[Entry[T]], watch: GapWatch) -> None:
         self._entries = cast("AsyncGenerator[Entry[T], None]", entries)
-        self.gaps: list[StreamGap] = watch.found
+        self.gaps: list[StreamGap] = watch.found_gaps
 
     async def __anext__(self) -> Entry[T]:
         return await anext(self._entries)

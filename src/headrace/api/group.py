@@ -33,15 +33,15 @@ from headrace.api.retry_policy import (
 )
 from headrace.api.rules import (
     Duration,
-    check_rule_name,
+    check_rule_value,
     duration_ms,
-    explain_rules,
-    rule_number,
+    rule_limit_or_zero,
+    rules_error,
     rules_from_reply,
 )
 from headrace.api.stream_gaps import OnGap
 from headrace.api.stream_id import StreamID, id_from_reply
-from headrace.client.server_errors import ADVICE
+from headrace.client.server_errors import ADVICE_BY_ERROR_CLASS
 from headrace.companion_keys import dead_letter_name
 from headrace.errors import CommandError, KeyRequired, NoSuchGroup, NoSuchKey, UsageError
 
@@ -132,8 +132,8 @@ class Group(Generic[T]):
         if dead_letter_key == stream.key:
             raise UsageError("dead_letters: must be another stream than the group's own")
         if ordered_by is not None:
-            check_rule_name(encode_name(ordered_by), "ordered_by")
-            check_rule_name(dead_letter_key, "dead_letters")
+            check_rule_value(encode_name(ordered_by), "ordered_by")
+            check_rule_value(dead_letter_key, "dead_letters")
         self.stream = stream
         self.backend = stream.backend
         self.key = encode_name(name)
@@ -237,14 +237,14 @@ class Group(Generic[T]):
         delays = b",".join(b"%d" % duration_ms(delay, "backoff") for delay in backoff)
         words = [b"LEASE", b"%d" % (0 if lease is None else duration_ms(lease, "lease"))]
         words += [b"BACKOFF", delays or b"-"]
-        words += [b"MAX-DELIVERIES", b"%d" % rule_number("max_deliveries", max_deliveries)]
+        words += [b"MAX-DELIVERIES", b"%d" % rule_limit_or_zero("max_deliveries", max_deliveries)]
         target = None if dead_letters is None else encode_name(dead_letters)
         field = None if ordered_by is None else encode_name(ordered_by)
-        check_rule_name(target, "dead_letters")
-        check_rule_name(field, "ordered_by")
+        check_rule_value(target, "dead_letters")
+        check_rule_value(field, "ordered_by")
         words += [b"DEAD-LETTER", b"-" if target is None else target]
         words += [b"ORDERED-BY", b"-" if field is None else field]
-        words += [b"MAX-PENDING", b"%d" % rule_number("max_pending", max_pending)]
+        words += [b"MAX-PENDING", b"%d" % rule_limit_or_zero("max_pending", max_pending)]
         ttl = 0 if consumer_ttl is None else duration_ms(consumer_ttl, "consumer_ttl")
         words += [b"CONSUMER-TTL", b"%d" % ttl]
         self._send_rules(words)
@@ -264,7 +264,7 @@ class Group(Generic[T]):
         try:
             self._request(b"XGROUP", b"CFGSET", self.stream.key, self.key, *words)
         except CommandError as rejected:
-            raise explain_rules(rejected) from None
+            raise rules_error(rejected) from None
 
     def _adopt_rules(self) -> None:
         """Let consumers follow the rules of the group, if the server redelivers."""
@@ -276,9 +276,9 @@ class Group(Generic[T]):
         self.policy = replace(
             self._own_policy,
             lease=int(rules["LEASE"]) / 1000,
-            server_rules=tuple(word for name in rules for word in (name.encode(), rules[name])),
+            server_rule_arguments=tuple(word for name in rules for word in (name.encode(), rules[name])),
             ordered_by=rules.get("ORDERED-BY"),
-            server_delay_ms=max(delays),
+            server_backoff_max_ms=max(delays),
             consumer_ttl_ms=int(rules.get("CONSUMER-TTL", 0)),
         )
         if "MAX-DELIVERIES" in rules:
@@ -580,7 +580,7 @@ class Group(Generic[T]):
 def missing_group(group: str, stream: str) -> NoSuchGroup:
     """Return the error for a group that does not exist, or whose stream does not."""
     error = NoSuchGroup(f"NOGROUP there is no group {group!r} of stream {stream!r}")
-    error.add_note(ADVICE[NoSuchGroup])
+    error.add_note(ADVICE_BY_ERROR_CLASS[NoSuchGroup])
     return error
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.api import stream_gaps
-from headrace.api.info import GroupInfo, pairs_from_reply
+from headrace.api.info import GroupInfo, dict_from_reply
 from headrace.api.stream_gaps import OnGap, StreamGap, checked_on_gap
 from headrace.api.stream_id import StreamID, id_from_reply
 from headrace.client.stream_info import first_entry_id
@@ -30,7 +30,7 @@ from headrace.errors import AccessDenied
 log = logging.getLogger("headrace.consumer")
 
 GROUPS_PER_SECOND = 100  # whose states one consumer reads
-SLOWDOWN_DENIED = 60.0  # of the checks if the user may not send them
+DENIED_CHECK_SLOWDOWN = 60.0  # of the checks if the user may not send them
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class GroupState:
         lag: how many entries are after the position; None if unknown.
         lost_unread: how many entries were removed before it has read them; None if the server does not
             count them, or there are none.
-        is_alone: whether the group has no other consumer.
+        has_one_consumer: whether the group has no other consumer.
         entries_added: how many entries were ever added to the stream.
         length: how many there are.
-        first: the ID of the first entry; of an empty stream, the last ID.
-        last: the last ID.
+        first_id: the ID of the first entry; of an empty stream, the last ID.
+        last_id: the last ID.
     """
 
     position: StreamID
@@ -56,11 +56,11 @@ class GroupState:
     is_entries_read_reported: bool
     lag: int | None
     lost_unread: int | None
-    is_alone: bool
+    has_one_consumer: bool
     entries_added: int
     length: int
-    first: StreamID
-    last: StreamID
+    first_id: StreamID
+    last_id: StreamID
 
     @classmethod
     def from_replies(cls, about: Any, groups: Any, group: bytes) -> GroupState | None:
@@ -72,7 +72,7 @@ class GroupState:
         if not (isinstance(about, list) and isinstance(groups, list)):
             return None
         row = next((row for row in groups if row[1] == group), None)
-        stream = pairs_from_reply(about)
+        stream = dict_from_reply(about)
         if row is None or stream.get("entries-added") is None:
             return None
         info = GroupInfo.from_reply(row)
@@ -92,16 +92,16 @@ class GroupState:
         )
 
     @property
-    def removed(self) -> int:
+    def removed_count(self) -> int:
         """How many of the entries ever added do not exist any more."""
         return self.entries_added - self.length
 
     @property
     def is_before_first(self) -> bool:
         """Whether the group has read only removed entries, and not yet up to the last ID."""
-        return self.position < self.first or (not self.length and self.position < self.last)
+        return self.position < self.first_id or (not self.length and self.position < self.last_id)
 
-    def with_entries_read(self, before: GroupState | None) -> GroupState:
+    def with_derived_entries_read(self, before: GroupState | None) -> GroupState:
         """Return the state with `entries_read` filled in, if it can be derived.
 
         Servers do not report it before the group has read an entry. Entries that were removed before the
@@ -111,18 +111,18 @@ class GroupState:
             return self
         if before is not None and before.position == self.position:
             return replace(self, entries_read=before.entries_read)
-        if self.position >= self.last:
+        if self.position >= self.last_id:
             return replace(self, entries_read=self.entries_added)
-        return replace(self, entries_read=self.removed) if self.is_before_first else self
+        return replace(self, entries_read=self.removed_count) if self.is_before_first else self
 
     @property
-    def unaccounted(self) -> int | None:
+    def unread_passed_count(self) -> int | None:
         """How many entries up to the position, or the first entry, were not read; None if unknown."""
         if self.entries_read is None:
             return None
-        if self.position >= self.last:
+        if self.position >= self.last_id:
             return self.entries_added - self.entries_read
-        return self.removed - self.entries_read if self.is_before_first else None
+        return self.removed_count - self.entries_read if self.is_before_first else None
 
 
 class GroupGapWatch:
@@ -130,14 +130,16 @@ class GroupGapWatch:
 
     def __init__(self, name: str = "", on_gap: OnGap = "warn") -> None:
         """Create a watch; `name` begins its log lines."""
-        self.found: list[StreamGap] = []
+        self.found_gaps: list[StreamGap] = []
         self.raises_gaps = checked_on_gap(on_gap) == "raise"
         self._name = name
         self._next_check_ms = 0
         self._slowdown = 1.0  # of the checks
         self._state: GroupState | None = None  # at the last check
         self._unaccounted = 0  # entries that were found missing, and that the server still does not count
-        self.server_counts = False  # whether the server is known to count what a group has lost: Headrace
+        self.server_counts_lost_entries = (
+            False  # whether the server is known to count what a group has lost: Headrace
+        )
         self._accounted = StreamID.MIN  # the position when that was known
         self._counts_passed = False  # whether the server counts missing entries as read when they are passed
         self._delivered = 0  # new entries that this consumer has got since then
@@ -149,11 +151,11 @@ class GroupGapWatch:
         return self.raises_gaps or now >= self._next_check_ms
 
     @property
-    def has_unchecked(self) -> bool:
+    def has_unchecked_deliveries(self) -> bool:
         """Whether entries were delivered since the last check."""
         return self._delivered > 0
 
-    def advance(self, count: int, last: bytes) -> None:
+    def record_deliveries(self, count: int, last: bytes) -> None:
         """Record that `count` new entries were delivered to the consumer, and the ID of the last one."""
         if count:
             self._delivered += count
@@ -163,20 +165,20 @@ class GroupGapWatch:
         """Record that a reply was lost, so more entries may have been delivered than were recorded."""
         self._knows_deliveries = False
 
-    def postpone(self, now: int) -> None:
+    def schedule_next_check(self, now: int) -> None:
         """Set the time of the next check."""
         self._next_check_ms = now + round(stream_gaps.CHECK_INTERVAL_S * self._slowdown * 1000)
 
-    def check(self, about: Any, groups: Any, group: bytes) -> StreamGap | AccessDenied | None:
+    def find_gap(self, about: Any, groups: Any, group: bytes) -> StreamGap | AccessDenied | None:
         """Return the gap that replies of XINFO STREAM and XINFO GROUPS reveal, and log it; None if none.
 
         Returns (does not raise) AccessDenied if the user may not send one of them: gaps are not found then.
         """
         for reply in (about, groups):
             if isinstance(reply, AccessDenied):
-                if self._slowdown != SLOWDOWN_DENIED:
+                if self._slowdown != DENIED_CHECK_SLOWDOWN:
                     log.warning("%s: entries that are removed unread are not counted: %s", self._name, reply)
-                self._slowdown = SLOWDOWN_DENIED
+                self._slowdown = DENIED_CHECK_SLOWDOWN
                 return reply
         state = GroupState.from_replies(about, groups, group)
         if state is None:
@@ -187,23 +189,23 @@ class GroupGapWatch:
             state.entries_added < before.entries_added or state.position < before.position
         ):
             before, self._unaccounted = None, 0  # recreated, or set back
-        state = state.with_entries_read(before)
+        state = state.with_derived_entries_read(before)
         missing = self._missing(before, state)
         self._state, self._delivered, self._last_delivered_id, self._knows_deliveries = state, 0, None, True
         if missing <= 0:
             return None
         after = state.position if before is None else before.position
-        following = state.first if state.first > after else max(state.position, after)
+        following = state.first_id if state.first_id > after else max(state.position, after)
         gap = StreamGap(after, following, missing)
-        self.found.append(gap)
+        self.found_gaps.append(gap)
         log.warning("%s: %s", self._name, gap)
         return gap
 
     def _missing(self, before: GroupState | None, state: GroupState) -> int:
         """Return how many entries are missing that were not found to be missing before."""
-        unaccounted = state.unaccounted
-        self.server_counts = self.server_counts or state.lost_unread is not None
-        if self.server_counts:
+        unaccounted = state.unread_passed_count
+        self.server_counts_lost_entries = self.server_counts_lost_entries or state.lost_unread is not None
+        if self.server_counts_lost_entries:
             lost = state.lost_unread or 0
             if before is not None:
                 return lost - (before.lost_unread or 0)
@@ -221,7 +223,7 @@ class GroupGapWatch:
             return passed
         if unaccounted > 0 and state.is_before_first and state.is_entries_read_reported:
             self._counts_passed = state.lag == state.length
-        new = max(0, unaccounted - self._unaccounted) if state.first > self._accounted else 0
+        new = max(0, unaccounted - self._unaccounted) if state.first_id > self._accounted else 0
         self._unaccounted, self._accounted = max(0, unaccounted), state.position
         return passed + new
 
@@ -233,15 +235,15 @@ class GroupGapWatch:
         is_own = state.position == before.position
         if self._last_delivered_id is not None:
             is_own = state.position == id_from_reply(self._last_delivered_id)
-        is_known = self._knows_deliveries and is_own and before.is_alone and state.is_alone
+        is_known = self._knows_deliveries and is_own and before.has_one_consumer and state.has_one_consumer
         if (
             not is_known
             or before.entries_read is None
             or state.entries_read is None
-            or state.first <= before.position
+            or state.first_id <= before.position
         ):
             return 0
         passed = state.entries_read - before.entries_read - self._delivered
         if before.is_before_first:
             passed -= self._unaccounted  # they were found missing at that check
-        return passed if 0 < passed <= state.removed - before.removed else 0
+        return passed if 0 < passed <= state.removed_count - before.removed_count else 0

@@ -74,7 +74,7 @@ def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
     threads = [
         threading.Thread(target=work, args=each, daemon=True) for each in zip(handlers, ended, strict=True)
     ]
-    with stop_on_signals(stop) if signals else keep_signal_handlers():
+    with stop_on_signals(stop) if signals else without_signal_handling():
         try:
             for thread in threads:
                 thread.start()
@@ -98,6 +98,6 @@ def _wait_for(ended: Sequence[threading.Event]) -> None:
 
 
 @contextmanager
-def keep_signal_handlers() -> Iterator[None]:
+def without_signal_handling() -> Iterator[None]:
     """Leave signal handlers unchanged."""
     yield

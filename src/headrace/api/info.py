@@ -45,7 +45,7 @@ class StreamInfo(Generic[T]):
     @staticmethod
     def from_reply(reply: list[Any], codec: Codec[T]) -> StreamInfo[T]:
         """Build from the reply of XINFO STREAM."""
-        raw = pairs_from_reply(reply)
+        raw = dict_from_reply(reply)
         deleted = raw.get("max-deleted-entry-id")
         return StreamInfo(
             length=raw["length"],
@@ -92,7 +92,7 @@ class GroupInfo:
     @staticmethod
     def from_reply(reply: list[Any]) -> GroupInfo:
         """Build from one element of the reply of XINFO GROUPS."""
-        raw = pairs_from_reply(reply)
+        raw = dict_from_reply(reply)
         return GroupInfo(
             name=raw["name"].decode("utf-8", "surrogateescape"),
             consumers=raw["consumers"],
@@ -127,7 +127,7 @@ class ConsumerInfo:
     @staticmethod
     def from_reply(reply: list[Any]) -> ConsumerInfo:
         """Build from one element of the reply of XINFO CONSUMERS."""
-        raw = pairs_from_reply(reply)
+        raw = dict_from_reply(reply)
         inactive = raw.get("inactive", -1)
         return ConsumerInfo(
             name=raw["name"].decode("utf-8", "surrogateescape"),
@@ -138,7 +138,7 @@ class ConsumerInfo:
         )
 
 
-def pairs_from_reply(reply: list[Any]) -> dict[str, Any]:
+def dict_from_reply(reply: list[Any]) -> dict[str, Any]:
     """Return a reply in which names and values alternate as a dict."""
     return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 

@@ -22,8 +22,8 @@ from headrace.client.connection_errors import (
     CONNECTION_ERRORS,
     UNAVAILABLE_ERRORS,
     as_command_error,
-    describe_replica,
-    is_role_change,
+    is_role_change_error,
+    readonly_error_text,
 )
 from headrace.client.interruptible import (
     WakeupSocket,
@@ -31,7 +31,7 @@ from headrace.client.interruptible import (
     exchange_until_woken,
     may_unblock,
 )
-from headrace.client.replicas import ReadReplica
+from headrace.client.replicas import ReadReplicaTopology
 from headrace.client.reply_shapes import check_reply
 from headrace.client.retrying import ReconnectDelay, is_repeatable
 from headrace.client.server_errors import command_error
@@ -50,12 +50,12 @@ from headrace.errors import (
 
 POLL_S = 0.1  # between checks of a Stop, if the user may not send CLIENT UNBLOCK
 WAIT_CHANNEL = b"headrace:wait"
-BLOCK_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
+BLOCKING_READ_MAX_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
 
 # What redis-py raises while it connects to a program that is no Redis server.
 NOT_REDIS_ERRORS = (redis.InvalidResponse, TypeError, ValueError, LookupError, AttributeError)
 
-KEY_AFTER_SUBCOMMAND = frozenset(b"XINFO XGROUP OBJECT MEMORY".split())  # their key follows a subcommand
+COMMANDS_WITH_SUBCOMMAND = frozenset(b"XINFO XGROUP OBJECT MEMORY".split())  # their key follows a subcommand
 KEYLESS_COMMANDS = frozenset(
     b"PING TIME INFO CONFIG CLIENT SCAN KEYS DBSIZE FLUSHALL FLUSHDB COMMAND".split()
 )
@@ -74,7 +74,7 @@ class RemoteBackend:
     ConnectionLost.maybe_executed tells whether the server may have executed the request.
 
     Args:
-        server: the URL or the client.
+        url_or_client: the URL or the client.
         reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart (20 s), or for
             a failover with Sentinels or in a cluster (90 s). The first connection is not retried.
         replica_wait: what add() and add_many() wait for after each call; None: nothing.
@@ -95,7 +95,7 @@ class RemoteBackend:
         replica_wait: ReplicaWait | None = None,
         read_from: str = "primary",
     ) -> None:
-        self.server = server
+        self.url_or_client = server
         self.topology = topology_of(server)
         self.replica_wait = replica_wait
         self.reconnect_timeout = (
@@ -107,10 +107,12 @@ class RemoteBackend:
 
     def _replica_reader(self) -> RemoteBackend:
         """Return a backend for requests that only read, on a replica."""
-        if not isinstance(self.server, str):
+        if not isinstance(self.url_or_client, str):
             raise UsageError("read_from='replica' needs the server's URL: connect() was given a client")
         reader = copy.copy(self)
-        reader.topology = ReadReplica(parse_server_url(self.server), without_password(self.server))
+        reader.topology = ReadReplicaTopology(
+            parse_server_url(self.url_or_client), without_password(self.url_or_client)
+        )
         reader.reading_backend = reader
         return reader
 
@@ -127,7 +129,7 @@ class RemoteBackend:
         """Whether streams may belong to several servers."""
         return isinstance(self.topology, Cluster)
 
-    def scan_nodes(self, match: str | bytes, count: int) -> set[bytes]:
+    def scan_stream_keys(self, match: str | bytes, count: int) -> set[bytes]:
         """Return the streams on all nodes of a cluster whose names match a glob pattern."""
         try:
             client = self.topology.client()
@@ -139,7 +141,9 @@ class RemoteBackend:
 
     def request(self, *words: bytes) -> Any:
         """Execute one command and return its reply."""
-        return raise_error_reply(self._send_with_retries(key_of(words), [words], is_repeatable(words))[0])
+        return reply_or_raise(
+            self._send_with_retries(first_key_of_request(words), [words], is_repeatable(words))[0]
+        )
 
     def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
         """Execute many commands, with one round trip per server. Errors are elements of the returned list."""
@@ -147,7 +151,7 @@ class RemoteBackend:
             return []
         repeatable = all(map(is_repeatable, requests))
         if atomic:
-            if len({self.topology.slot_of(key_of(words)) for words in requests}) > 1:
+            if len({self.topology.slot_of(first_key_of_request(words)) for words in requests}) > 1:
                 raise command_error("CROSSSLOT the keys of a transaction are not in one slot of the cluster")
             return _transaction_replies(self._send_transaction(requests, repeatable))
         found: list[Any] = [None] * len(requests)
@@ -157,7 +161,9 @@ class RemoteBackend:
                 found[n] = reply
         return found
 
-    def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
+    def execute_blocking_read(
+        self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None
+    ) -> Any:
         """Execute a read that waits. Returns None after a timeout, or when `stop` is set.
 
         The thread sleeps until the server replies; `stop` wakes it, see headrace.client.interruptible. If the
@@ -179,16 +185,16 @@ class RemoteBackend:
         at = words.index(b"STREAMS")
         end = None if seconds is None else time.monotonic() + seconds
         while stop is None or not stop.is_set():
-            longest = BLOCK_S if stop is None or self.topology.unblock_works else POLL_S
+            longest = BLOCKING_READ_MAX_S if stop is None or self.topology.unblock_works else POLL_S
             if self.topology.timeout is not None:
                 longest = min(longest, self.topology.timeout / 2)
             left = longest if end is None else min(longest, end - time.monotonic())
             block = (b"BLOCK", b"%d" % max(1, round(left * 1000))) if left > 0 else ()
             request = (*words[:at], *block, *words[at:])
             replies = self._send_with_retries(
-                key_of(request), [request], is_repeatable(request), wakeup if block else None
+                first_key_of_request(request), [request], is_repeatable(request), wakeup if block else None
             )
-            reply = raise_error_reply(replies[0])
+            reply = reply_or_raise(replies[0])
             if reply is not None or not block:
                 return reply
         return None
@@ -202,7 +208,7 @@ class RemoteBackend:
         if idempotent and self.replica_wait is not None:
             return self._add_once_and_wait(key, words)
         added, *waited = self._send_with_retries(key, [words, *self._wait_requests()], repeatable=idempotent)
-        reply: bytes | None = raise_error_reply(added)
+        reply: bytes | None = reply_or_raise(added)
         if reply is not None:
             self._check_replicas([reply], waited)
         return reply
@@ -216,7 +222,7 @@ class RemoteBackend:
         """
         requests = [(b"TIME",), words, (b"PUBLISH", WAIT_CHANNEL, b""), *self._wait_requests()]
         time_before, added, published, waited = self._send_with_retries(key, requests, repeatable=True)
-        reply: bytes | None = raise_error_reply(added)
+        reply: bytes | None = reply_or_raise(added)
         if reply is not None:
             uncovered = None
             if isinstance(published, CommandError) and not _is_added_since(reply, time_before):
@@ -231,14 +237,14 @@ class RemoteBackend:
         requests = [(b"XADD", key, *options, b"*", *encode_fields(fields)) for fields in entries]
         if not requests or self.replica_wait is None:
             replies = self.request_all(requests, atomic=len(requests) > 1)
-            return [raise_error_reply(reply) for reply in replies]
+            return [reply_or_raise(reply) for reply in replies]
         replies = self._send_transaction(requests, False, self._wait_requests())
         end = len(requests) + 2
-        ids = [raise_error_reply(reply) for reply in _transaction_replies(replies[:end])]
+        ids = [reply_or_raise(reply) for reply in _transaction_replies(replies[:end])]
         self._check_replicas(ids, replies[end:])
         return ids
 
-    def waiting_for_replicas(self, replicas: int, seconds: float) -> RemoteBackend:
+    def with_replica_wait(self, replicas: int, seconds: float) -> RemoteBackend:
         """Return a backend on the same connections whose writes wait for so many replicas."""
         waiting = copy.copy(self)
         waiting.replica_wait = ReplicaWait(replicas, seconds)
@@ -271,8 +277,8 @@ class RemoteBackend:
             return
         confirmed = 0
         denied = next((reply for reply in replies if isinstance(reply, AccessDenied)), uncovered)
-        if denied is None and not any(map(is_role_change, replies)):
-            confirmed = [raise_error_reply(reply) for reply in replies][-1]
+        if denied is None and not any(map(is_role_change_error, replies)):
+            confirmed = [reply_or_raise(reply) for reply in replies][-1]
         if confirmed < wait.replicas:
             self.topology.refresh()
             reason = f"replicas could not be asked: {denied}" if denied else ""
@@ -286,7 +292,7 @@ class RemoteBackend:
         """Return the slot of a key; without a cluster 0. One command reads streams of one slot."""
         return self.topology.slot_of(key)
 
-    def pause(self, seconds: float, stop: Stop | None = None) -> bool:
+    def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep. Returns True if stop ended the sleep."""
         if stop is None:
             time.sleep(max(0.0, seconds))
@@ -314,7 +320,7 @@ class RemoteBackend:
         owners: dict[str, bytes | None] = {}
         found: dict[bytes | None, list[int]] = {}
         for n, words in enumerate(requests):
-            key = key_of(words)
+            key = first_key_of_request(words)
             try:
                 owner = self.topology.owner_of(key)
             except CONNECTION_ERRORS:  # retried when this request is sent
@@ -360,7 +366,7 @@ class RemoteBackend:
                 failure = moved
                 asked = (moved.host, moved.port) if type(moved) is AskError else None
             try:
-                delay.wait(failure)
+                delay.wait_or_raise(failure)
             except AUTH_ERRORS as denied:
                 raise as_command_error(denied) from None
             except CONNECTION_ERRORS + UNAVAILABLE_ERRORS as given_up:
@@ -379,7 +385,7 @@ class RemoteBackend:
         If the server rejects MULTI, it executes each of the requests at once. So the first transaction is
         preceded by an empty one, which fails if the user may not send MULTI and EXEC.
         """
-        key = key_of(requests[0])
+        key = first_key_of_request(requests[0])
         if not self.topology.transactions_work:
             _transaction_replies(self._send_with_retries(key, [(b"MULTI",), (b"EXEC",)], repeatable=True))
             self.topology.transactions_work = True
@@ -391,7 +397,7 @@ class RemoteBackend:
         found = []
         for words, reply in zip(requests, replies, strict=True):
             if isinstance(reply, UNAVAILABLE_ERRORS):
-                found += self._send_with_retries(key_of(words), [words], is_repeatable(words))
+                found += self._send_with_retries(first_key_of_request(words), [words], is_repeatable(words))
             else:
                 found.append(as_command_error(reply) if isinstance(reply, redis.RedisError) else reply)
         return found
@@ -423,7 +429,7 @@ class RemoteBackend:
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
             if wakeup is not None and asked is None and self._may_unblock(connection):
-                silence = BLOCK_S + (self.topology.timeout or BLOCK_S)
+                silence = BLOCKING_READ_MAX_S + (self.topology.timeout or BLOCKING_READ_MAX_S)
                 replies = [exchange_until_woken(pool, connection, requests[0], wakeup, silence)]
             else:
                 replies = exchange(connection, words)
@@ -450,7 +456,7 @@ class RemoteBackend:
             [info] = self._send_once(key, [(b"INFO", b"replication")], None)
         except (_NoReply, HeadraceError):
             info = None
-        return describe_replica(info)
+        return readonly_error_text(info)
 
     def _lost(
         self,
@@ -506,7 +512,7 @@ class _NoReply(Exception):
         self.sent = sent
 
 
-def key_of(words: Sequence[bytes]) -> bytes | None:
+def first_key_of_request(words: Sequence[bytes]) -> bytes | None:
     """Return the first key of a request, which determines the server; None if it has none."""
     name = words[0].upper()
     if name in KEYLESS_COMMANDS or len(words) < 2:
@@ -515,10 +521,10 @@ def key_of(words: Sequence[bytes]) -> bytes | None:
         return words[words.index(b"STREAMS") + 1]
     if name in (b"EVAL", b"EVALSHA"):
         return words[3] if len(words) > 3 and words[2] != b"0" else None
-    return words[2 if name in KEY_AFTER_SUBCOMMAND and len(words) > 2 else 1]
+    return words[2 if name in COMMANDS_WITH_SUBCOMMAND and len(words) > 2 else 1]
 
 
-def raise_error_reply(reply: Any) -> Any:
+def reply_or_raise(reply: Any) -> Any:
     """Return the reply; raise it if it is an error."""
     if isinstance(reply, CommandError):
         raise reply

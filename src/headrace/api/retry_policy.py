@@ -60,11 +60,11 @@ class RetryPolicy:
         dead_letters: the stream for entries that failed so often; None: they are acknowledged and logged.
         lease: seconds without a renewal after which another consumer may claim an entry.
         backoff: how long a failed entry waits.
-        recreate: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
-        server_rules: the arguments of XGROUP CFGSET that set the rules of the group, if it has a LEASE: then
-            the server redelivers, and consumers do not look for idle entries. Empty: it has none.
+        recreate_start: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
+        server_rule_arguments: the arguments of XGROUP CFGSET that set the rules of the group, if it has a
+            LEASE: then the server redelivers, and consumers do not look for idle entries. Empty: it has none.
         ordered_by: the field of the rule ORDERED-BY; None: there is no such rule.
-        server_delay_ms: the longest delay of the rule BACKOFF.
+        server_backoff_max_ms: the longest delay of the rule BACKOFF.
         consumer_ttl_ms: of the rule CONSUMER-TTL, which ends leases of inactive consumers; 0: there is none.
     """
 
@@ -72,10 +72,10 @@ class RetryPolicy:
     dead_letters: bytes | None = None
     lease: float = LEASE_DEFAULT
     backoff: Backoff = field(default_factory=Backoff)
-    recreate: bytes | None = None
-    server_rules: tuple[bytes, ...] = ()
+    recreate_start: bytes | None = None
+    server_rule_arguments: tuple[bytes, ...] = ()
     ordered_by: bytes | None = None
-    server_delay_ms: int = 0
+    server_backoff_max_ms: int = 0
     consumer_ttl_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class RetryPolicy:
     @property
     def released_idle_ms(self) -> int:
         """The idle time that makes a released entry available to other consumers at once."""
-        return self.lease_ms + self.server_delay_ms
+        return self.lease_ms + self.server_backoff_max_ms
 
     @property
     def claim_interval_ms(self) -> int:

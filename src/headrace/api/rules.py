@@ -27,25 +27,25 @@ def duration_ms(duration: Duration, name: str) -> int:
     return max(1, round(seconds * 1000))
 
 
-def checked_number(name: str, number: int, hint: str = "") -> int:
+def checked_non_negative(name: str, number: int, hint: str = "") -> int:
     """Return the number. Raises UsageError if it is not a non-negative integer."""
     if not isinstance(number, int) or number < 0:
         raise UsageError(f"{name}={number!r}: must be an integer of at least 0{hint}")
     return number
 
 
-def rule_number(name: str, number: int | None) -> int:
+def rule_limit_or_zero(name: str, number: int | None) -> int:
     """Return the number of a limit; 0 for none. Raises UsageError if it is not a non-negative integer."""
-    return 0 if number is None else checked_number(name, number, ", or None for no limit")
+    return 0 if number is None else checked_non_negative(name, number, ", or None for no limit")
 
 
-def check_rule_name(name: bytes | None, argument: str) -> None:
+def check_rule_value(name: bytes | None, argument: str) -> None:
     """Raise UsageError if the name, as the value of a rule, would remove the rule."""
     if name in REMOVING_VALUES:
         raise UsageError(f"{argument}={name!r}: a rule cannot have this name, which would remove the rule")
 
 
-def explain_rules(rejected: CommandError) -> CommandError:
+def rules_error(rejected: CommandError) -> CommandError:
     """Return the error to raise: NotSupported if the server has no rules, otherwise the rejection itself."""
     if isinstance(rejected, InvalidSyntax | NotSupported | UnknownSubcommand | NoSuchKey):
         return NotSupported(f"{rejected} (rules of streams and groups need a Headrace server)")
@@ -91,7 +91,7 @@ class Retention:
     hot_bytes: int | None = None
     hot_age: Duration | None = None
 
-    def words(self) -> list[bytes]:
+    def xcfgset_arguments(self) -> list[bytes]:
         """Return the arguments of XCFGSET that set these rules and remove all others.
 
         Raises:
@@ -99,7 +99,10 @@ class Retention:
         """
         if self.discard not in ("old", "new"):
             raise UsageError(f"discard: must be 'old' or 'new', not {self.discard!r}")
-        max_len, max_bytes = rule_number("max_len", self.max_len), rule_number("max_bytes", self.max_bytes)
+        max_len, max_bytes = (
+            rule_limit_or_zero("max_len", self.max_len),
+            rule_limit_or_zero("max_bytes", self.max_bytes),
+        )
         if self.exact and not (max_len or max_bytes or self.max_age is not None):
             raise UsageError("exact=True: needs max_len, max_bytes or max_age")
         rules = {
@@ -111,7 +114,7 @@ class Retention:
             b"KEEP-UNARCHIVED": int(self.keep_unarchived),
             b"DROP-ACKED": int(self.drop_acked),
             b"STRICT": int(self.strict),
-            b"HOT-BYTES": rule_number("hot_bytes", self.hot_bytes),
+            b"HOT-BYTES": rule_limit_or_zero("hot_bytes", self.hot_bytes),
             b"HOT-AGE": 0 if self.hot_age is None else duration_ms(self.hot_age, "hot_age"),
         }
         found = [word for name, value in rules.items() for word in (name, b"%d" % value)]

@@ -26,8 +26,8 @@ from headrace.queries.duckdb_session import resolve_case_conflicts, run_in_duckd
 from headrace.queries.hints import no_stream_message, no_table_message
 from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.queries.sql_tokens import (
-    DUCKDB,
-    TABLE,
+    DUCKDB_DIALECT,
+    TABLE_NAME_PATTERN,
     identifiers,
     reads_whole_rows,
     unquoted,
@@ -75,17 +75,17 @@ def run_query(
     reader = reading_backend(backend)
     if archive is None:
         names = streams_in_query(reader, list_streams, query)
-        tables = [find_table(reader, name, schemas.get(name)) for name in names]
+        tables = [build_query_table(reader, name, schemas.get(name)) for name in names]
     else:
-        from headrace.api.archived_stream import find_archived_stream, open_archive
+        from headrace.api.archived_stream import find_archived_stream, locate_and_read_archive
 
         # The archive is opened before the streams are looked at, so that it does not end after them.
-        location, contents = open_archive(archive, storage_options)
+        location, contents = locate_and_read_archive(archive, storage_options)
         names = streams_in_query(reader, list_streams, query, contents.archived_through)
         tables = []
         for name in names:
             archived = find_archived_stream(backend, location, contents, name)
-            tables.append(find_table(reader, name, schemas.get(name), archived))
+            tables.append(build_query_table(reader, name, schemas.get(name), archived))
     unused = sorted(set(schemas) - {table.stream for table in tables})
     if unused:
         raise UsageError(f"schemas: the query names no stream {unused[0]!r}")
@@ -107,14 +107,16 @@ def streams_in_query(
 
     Raises UsageError if there is none, or DuckDB cannot distinguish two of them.
     """
-    words = identifiers(query, DUCKDB)  # some are not names, and the user may have no right to ask for them
+    words = identifiers(
+        query, DUCKDB_DIALECT
+    )  # some are not names, and the user may have no right to ask for them
     replies = backend.request_all([(b"TYPE", encode_name(word)) for word in words])
     types = dict(zip(words, replies, strict=True))
     names = [word for word, kind in types.items() if kind == b"stream" or word in archived]
     names = resolve_case_conflicts(query, names, "use a query for each")
     if names:
         return names
-    table = TABLE.search(without_literals(query, DUCKDB))
+    table = TABLE_NAME_PATTERN.search(without_literals(query, DUCKDB_DIALECT))
     if table is None:
         message = 'the query names no stream, as in: SELECT count(*) FROM "orders:eu"'
         raise UsageError(no_table_message(query, message))
@@ -132,7 +134,7 @@ def known_streams(list_streams: Callable[[], Iterable[str]]) -> list[str]:
         return []
 
 
-def find_table(
+def build_query_table(
     backend: Backend, name: str, schema: pa.Schema | None, archived: ArchivedStream | None = None
 ) -> QueryTable:
     """Return the table of a stream: with the columns of a schema, or of its archive and of a sample."""
@@ -172,8 +174,8 @@ class StreamTable(ScannedStream):
     def __init__(self, backend: Backend, table: QueryTable, query: str) -> None:
         self._backend = backend
         self._table = table
-        whole = reads_whole_rows(query, DUCKDB)
-        words = {word.lower() for word in identifiers(query, DUCKDB, functions=False)}
+        whole = reads_whole_rows(query, DUCKDB_DIALECT)
+        words = {word.lower() for word in identifiers(query, DUCKDB_DIALECT, functions=False)}
         names = table.schema.names
         # DuckDB may need a named column also for a condition that it does not pass on.
         self._named = {name for name in names if whole or name.lower() in words}

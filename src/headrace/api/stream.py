@@ -16,26 +16,26 @@ from headrace.api.codecs.arguments import (
     count_argument,
     decode_name,
     encode_name,
-    headrace_options,
     range_end,
     range_start,
     references_argument,
     to_stream_id,
     trim_arguments,
+    with_headrace_xadd_options,
     xadd_id,
     xadd_options,
 )
-from headrace.api.codecs.codec import PLAIN, Fields, codec_for
+from headrace.api.codecs.codec import PLAIN_CODEC, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.follower_hub import FollowRead, read_through_hub
 from headrace.api.followers import AsyncFollower, Follower
 from headrace.api.group import Group
-from headrace.api.info import GroupInfo, StreamInfo, pairs_from_reply
+from headrace.api.info import GroupInfo, StreamInfo, dict_from_reply
 from headrace.api.retry_policy import LEASE_DEFAULT, MAX_DELIVERIES_DEFAULT, Backoff
-from headrace.api.rules import Duration, Retention, explain_rules, rules_from_reply
+from headrace.api.rules import Duration, Retention, rules_error, rules_from_reply
 from headrace.api.stream_gaps import GapWatch, OnGap
 from headrace.api.stream_id import StreamID, id_from_reply
-from headrace.client.server_errors import not_supported
+from headrace.client.server_errors import not_supported_error
 from headrace.companion_keys import schedule_name
 from headrace.errors import (
     CommandError,
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIRST_PAGE = 64  # entries: a small first page, because many callers read only a few
-LARGEST_PAGE = 1024
+FIRST_PAGE_ENTRIES = 64  # entries: a small first page, because many callers read only a few
+PAGE_ENTRIES_MAX = 1024
 FOLLOW_COUNT = 256
 REPLICAS_TIMEOUT_S = 1.0
 
@@ -201,7 +201,7 @@ class Stream(Generic[T]):
         if idempotency is not None and word != b"*":
             raise UsageError("idempotency and id: the stream generates the ID of such an entry; leave id out")
         if not (if_last is None and delay is None and at is None):
-            options = headrace_options(options, word, if_last, delay, at)
+            options = with_headrace_xadd_options(options, word, if_last, delay, at)
         found = self._add(self._writer(wait_replicas, timeout), word, value, options)
         if found is None:
             raise self._missing() if if_last is None else LastIdMismatch(self.name, str(if_last))
@@ -238,11 +238,11 @@ class Stream(Generic[T]):
             raise UsageError(
                 f"retention={retention!r}: pass a headrace.Retention, such as Retention(max_age=60)"
             )
-        words = (Retention() if retention is None else retention).words()
+        words = (Retention() if retention is None else retention).xcfgset_arguments()
         try:
             self.backend.request(b"XCFGSET", self.key, b"MKSTREAM", *words)
         except CommandError as rejected:
-            raise explain_rules(rejected) from None
+            raise rules_error(rejected) from None
 
     def rules(self) -> dict[str, str]:
         """Return the rules of the stream, by the names that XCFGSET uses; {} if there are none."""
@@ -308,7 +308,7 @@ class Stream(Generic[T]):
         """
         options = xadd_options(maxlen, minid, approximate, references, None, True)
         # The backend checks plain fields.
-        entries = values if self.codec is PLAIN else map(self.codec.encode, values)
+        entries = values if self.codec is PLAIN_CODEC else map(self.codec.encode, values)
         try:
             replies = self._writer(wait_replicas, timeout).add_many(self.key, entries, options)
         except CommandError as refused:
@@ -428,7 +428,7 @@ class Stream(Generic[T]):
         return self._walk(command, at, to, left)
 
     def _walk(self, command: bytes, at: bytes, to: bytes, left: float) -> Iterator[Entry[T]]:
-        page = FIRST_PAGE
+        page = FIRST_PAGE_ENTRIES
         last = StreamID.MAX if command == b"XRANGE" else StreamID.MIN
         while left > 0:
             asked = int(min(page, left))
@@ -440,7 +440,7 @@ class Stream(Generic[T]):
             id = entries[-1].id
             at = bytes(id.next() if command == b"XRANGE" else id.previous())
             left -= asked
-            page = min(4 * page, LARGEST_PAGE)
+            page = min(4 * page, PAGE_ENTRIES_MAX)
 
     def __iter__(self) -> Iterator[Entry[T]]:
         """Iterate over the existing entries, oldest first. To wait for new ones, use follow()."""
@@ -636,7 +636,7 @@ class Stream(Generic[T]):
             words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
             if gaps is not None:
                 return entries_from_reply(self._wait_watching(words, stop, gaps), self.codec)
-            reply = backend.wait(words, seconds, stop)
+            reply = backend.execute_blocking_read(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
         read = partial(FollowRead, self.key, after, count, gaps)
         return entries_from_reply([*read_through_hub(backend, read, seconds, stop).result()], self.codec)
@@ -646,7 +646,7 @@ class Stream(Generic[T]):
         if gaps.is_due():
             self._check_gaps(gaps, [])
         while not (gaps.must_raise or (stop is not None and stop.is_set())):
-            reply = self.reading_backend.wait(words, gaps.seconds_until_due(), stop)
+            reply = self.reading_backend.execute_blocking_read(words, gaps.seconds_until_due(), stop)
             entries: list[Any] = reply[0][1] if reply else []
             is_stopped = stop is not None and stop.is_set()
             if gaps.raises_gaps if entries else not is_stopped:
@@ -659,9 +659,9 @@ class Stream(Generic[T]):
         try:
             about = self.reading_backend.request(b"XINFO", b"STREAM", self.key)
         except CommandError:  # there is no stream, or the user may not ask
-            gaps.postpone()
+            gaps.schedule_next_check()
         else:
-            gaps.check(pairs_from_reply(about), unread)
+            gaps.find_gap(dict_from_reply(about), unread)
 
     def follow(self, after: IdLike = "$", stop: Stop | None = None, *, on_gap: OnGap = "warn") -> Follower[T]:
         """Iterate over the entries after an ID, and then over new entries as they are added.
@@ -717,7 +717,7 @@ class Stream(Generic[T]):
             for entry in entries:
                 if stop is not None and stop.is_set():
                     return
-                gaps.advance(entry.id)
+                gaps.record_read(entry.id)
                 yield entry
                 after = entry.id
 
@@ -793,21 +793,23 @@ class Stream(Generic[T]):
         return NoSuchStream(f"there is no stream {self.name!r}; the first add() creates it")
 
 
-NEWER_OPTIONS = {
+NEWER_XADD_OPTIONS = {
     b"KEEPREF": ("references", "8.2"),
     b"DELREF": ("references", "8.2"),
     b"ACKED": ("references", "8.2"),
 }
-NEWER_OPTIONS[b"IDMP"] = ("idempotency", "8.6")
-HEADRACE_ONLY = {b"IFLAST": "if_last", b"DELAY": "delay", b"DUE": "at"}
+NEWER_XADD_OPTIONS[b"IDMP"] = ("idempotency", "8.6")
+ARGUMENT_BY_HEADRACE_OPTION = {b"IFLAST": "if_last", b"DELAY": "delay", b"DUE": "at"}
 
 
 def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
     """Return the error, or NotSupported if an older server took the option for an ID or a syntax error."""
     if isinstance(refused, InvalidStreamId | InvalidSyntax | NotSupported):
         for word in options:
-            if word in NEWER_OPTIONS:
-                return not_supported(refused, *NEWER_OPTIONS[word])
-            if word in HEADRACE_ONLY:
-                return NotSupported(f"{refused} ({HEADRACE_ONLY[word]}= needs a Headrace server)")
+            if word in NEWER_XADD_OPTIONS:
+                return not_supported_error(refused, *NEWER_XADD_OPTIONS[word])
+            if word in ARGUMENT_BY_HEADRACE_OPTION:
+                return NotSupported(
+                    f"{refused} ({ARGUMENT_BY_HEADRACE_OPTION[word]}= needs a Headrace server)"
+                )
     return refused

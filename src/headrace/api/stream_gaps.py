@@ -78,9 +78,10 @@ class GapWatch:
     def __init__(self, name: str, after: StreamID | None = None, on_gap: OnGap = "warn") -> None:
         """Create a watch for a follower of the stream `name` that has read up to `after`.
 
-        after: None: start() sets it, to the end of the stream. on_gap: "raise": raise_found() raises gaps.
+        after: None: set_start() sets it, to the end of the stream.
+        on_gap: "raise": raise_found() raises gaps.
         """
-        self.found: list[StreamGap] = []
+        self.found_gaps: list[StreamGap] = []
         self.raises_gaps = checked_on_gap(on_gap) == "raise"
         self._name = name
         self._position = self._gapless_position = StreamID.MIN if after is None else after
@@ -88,47 +89,47 @@ class GapWatch:
         self._next_check = 0.0
         self._checked: StreamID | None = None  # the position at the last check
 
-    def start(self, after: StreamID) -> None:
+    def set_start(self, after: StreamID) -> None:
         """Set the position of a follower that has read nothing."""
         self._position = self._gapless_position = after
 
     @property
     def must_raise(self) -> bool:
         """Whether gaps are to be raised, and there is one."""
-        return self.raises_gaps and bool(self.found)
+        return self.raises_gaps and bool(self.found_gaps)
 
     def raise_found(self) -> None:
         """Raise the last gap, if gaps are to be raised and there is one."""
         if self.must_raise:
-            raise self.found[-1]
+            raise self.found_gaps[-1]
 
     def is_due(self) -> bool:
-        """Return whether to call check() before the next read."""
+        """Return whether to call find_gap() before the next read."""
         return time.monotonic() >= self._next_check
 
     def seconds_until_due(self) -> float | None:
-        """Return after how long without an entry to call check(); None: all that was read is checked."""
+        """Return after how long without an entry to call find_gap(); None: all that was read is checked."""
         if self._checked is self._position:
             return None
         return max(0.0, self._next_check - time.monotonic())
 
-    def advance(self, entry: StreamID) -> None:
+    def record_read(self, entry: StreamID) -> None:
         """Record that the follower has read an entry."""
         self._position = entry
         if self._count is not None:
             self._count += 1
 
-    def postpone(self) -> None:
+    def schedule_next_check(self) -> None:
         """Set the time of the next check, because there is no information about the stream."""
         self._next_check = time.monotonic() + CHECK_INTERVAL_S
         self._checked = self._position
 
-    def check(self, info: dict[str, Any], unread: Sequence[Any] = ()) -> StreamGap | None:
+    def find_gap(self, info: dict[str, Any], unread: Sequence[Any] = ()) -> StreamGap | None:
         """Return the gap that a reply of XINFO STREAM reveals, and log it; None if there is none.
 
         unread: the entries after the position, as in a reply, if they were read before `info`.
         """
-        self.postpone()
+        self.schedule_next_check()
         added = info.get("entries-added")
         if added is None:
             return None  # before Redis 7
@@ -138,7 +139,7 @@ class GapWatch:
         if self._position >= last:
             count = added
         elif first > self._position:
-            count = added - info["length"] - entries_before(first, unread)
+            count = added - info["length"] - count_entries_before(first, unread)
         else:
             return None
         following = first if not unread else min(first, id_from_reply(unread[0][0]))
@@ -149,12 +150,12 @@ class GapWatch:
             gap = StreamGap(self._position, following, None)
         self._count, self._gapless_position = count, self._position
         if gap is not None:
-            self.found.append(gap)
+            self.found_gaps.append(gap)
             log.warning("stream %s: %s", self._name, gap)
         return gap
 
 
-def entries_before(first: StreamID, entries: Sequence[Any]) -> int:
+def count_entries_before(first: StreamID, entries: Sequence[Any]) -> int:
     """Return how many of the entries of a reply were removed since: those before the stream's first one."""
     if not entries or id_from_reply(entries[0][0]) >= first:
         return 0

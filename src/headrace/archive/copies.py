@@ -11,10 +11,10 @@ import logging
 import os
 from collections.abc import Iterable
 
-from headrace.archive.delta_log import table_errors
+from headrace.archive.delta_log import table_errors_explained
 from headrace.archive.files import existing_table
 from headrace.archive.location import ArchiveLocation, archive_location, is_same_store_url
-from headrace.archive.watermark import Watermark, quoted_location
+from headrace.archive.watermark import Watermark, percent_encoded_location
 from headrace.errors import HeadraceError, UsageError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def check_not_copy(
 
 def is_same_place(published: str, location: ArchiveLocation) -> bool:
     """Return whether a published location, of which only the end may be known, is this one."""
-    if quoted_location(published) == quoted_location(str(location)):
+    if percent_encoded_location(published) == percent_encoded_location(str(location)):
         return True
     if not location.is_local:
         return is_same_store_url(published, location.uri)
@@ -75,7 +75,7 @@ def table_id_at(place: str, location: ArchiveLocation) -> str | None:
             other = ArchiveLocation(other.uri, location.options)
         elif not os.path.isabs(place):
             return None  # only the end of a long text was published
-        with table_errors(other):
+        with table_errors_explained(other):
             found = existing_table(other)
         return None if found is None else str(found.metadata().id)
     except (HeadraceError, OSError):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.archive.delta_log import LOG_DIRECTORY, table_errors
+from headrace.archive.delta_log import LOG_DIRECTORY, table_errors_explained
 from headrace.archive.delta_schema import delta_json
 from headrace.archive.files import (
     EXACT_COLUMN,
     PARTITION_COLUMNS,
     ZONE_KEY,
-    archive_of,
-    check_layout,
+    archive_of_table,
+    check_not_old_layout,
     existing_table,
     open_table,
 )
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
-PROPERTIES = {
+TABLE_PROPERTIES = {
     "delta.checkpointInterval": "100",
     # Of no other column: values such as NaN, and columns without a value in a file, have no bounds.
     STATISTICS_PROPERTY: "timestamp",
 }
 
 # That the object store was found to create a commit only if it does not exist.
-EXCLUSIVE_PROPERTY = "headrace.exclusive-commits"
-VERIFIED = "verified"
+EXCLUSIVE_COMMITS_PROPERTY = "headrace.exclusive-commits"
+VERIFIED_VALUE = "verified"
 
 FIELDS_COLUMN = pa.field("fields", pa.map_(pa.string(), pa.string()))
 HEAD_COLUMNS = [
@@ -49,8 +49,8 @@ HEAD_COLUMNS = [
     pa.field("timestamp", pa.timestamp("us", "UTC")),
     pa.field("sequence", pa.int64()),
 ]
-PAIR = pa.struct([("name", pa.binary()), ("value", pa.binary())])
-EXACT_FIELD = pa.field(EXACT_COLUMN, pa.list_(pa.field("element", PAIR)))
+PAIR_TYPE = pa.struct([("name", pa.binary()), ("value", pa.binary())])
+EXACT_FIELD = pa.field(EXACT_COLUMN, pa.list_(pa.field("element", PAIR_TYPE)))
 TAIL_COLUMNS = [EXACT_FIELD]
 
 
@@ -67,12 +67,12 @@ def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: st
             another time zone, or the directory holds other files.
         HeadraceError: if the store fails.
     """
-    check_directory(location)
-    with table_errors(location):
+    check_no_other_files(location)
+    with table_errors_explained(location):
         table = existing_table(location)
         if table is None:
-            check_empty(location)
-            check_store(location)
+            check_no_archive_files(location)
+            check_store_exclusive(location)
             # Another job may create it at the same time, so the columns are checked also then.
             table = create_table(location, fields, zone)
             ArchiveTable(location, table).sync_log()
@@ -83,8 +83,8 @@ def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: st
                 f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
             )
         lacking = lacking_properties(location, table)
-        if EXCLUSIVE_PROPERTY in lacking:
-            check_store(location)
+        if EXCLUSIVE_COMMITS_PROPERTY in lacking:
+            check_store_exclusive(location)
         if lacking:
             table.alter.set_table_properties(lacking, raise_if_not_exists=False)
         if missing:
@@ -94,7 +94,7 @@ def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: st
     return opened
 
 
-def check_store(location: ArchiveLocation) -> None:
+def check_store_exclusive(location: ArchiveLocation) -> None:
     """Raise HeadraceError if the archive is in an object store that lets two jobs make the same commit."""
     if not location.is_local:
         check_exclusive_commits(location)
@@ -106,8 +106,8 @@ def required_properties(location: ArchiveLocation) -> dict[str, str]:
     A table without STATISTICS_PROPERTY looks as if its files had statistics of all columns. Then filters
     find no rows in deltalake, pandas and DuckDB.
     """
-    exclusive = {} if location.is_local else {EXCLUSIVE_PROPERTY: VERIFIED}
-    return {STATISTICS_PROPERTY: PROPERTIES[STATISTICS_PROPERTY]} | exclusive
+    exclusive = {} if location.is_local else {EXCLUSIVE_COMMITS_PROPERTY: VERIFIED_VALUE}
+    return {STATISTICS_PROPERTY: TABLE_PROPERTIES[STATISTICS_PROPERTY]} | exclusive
 
 
 def lacking_properties(location: ArchiveLocation, table: DeltaTable) -> dict[str, str]:
@@ -117,17 +117,17 @@ def lacking_properties(location: ArchiveLocation, table: DeltaTable) -> dict[str
     return {name: value for name, value in required.items() if known.get(name) != value}
 
 
-def check_directory(location: ArchiveLocation) -> None:
+def check_no_other_files(location: ArchiveLocation) -> None:
     """Raise UsageError if a new archive would share its directory with other files."""
     if not location.is_local or not location.path.exists():
         return
     names = [path.name for path in location.path.iterdir()] if location.path.is_dir() else ["a file"]
-    check_layout(location)
+    check_not_old_layout(location)
     if names and LOG_DIRECTORY not in names:
         raise UsageError(f"{location} is not empty and not an archive; give another --to")
 
 
-def check_empty(location: ArchiveLocation) -> None:
+def check_no_archive_files(location: ArchiveLocation) -> None:
     """Raise UsageError if a directory has the files of an archive, but no commit of its table any more."""
     if (
         location.is_local
@@ -157,13 +157,13 @@ def create_table(location: ArchiveLocation, fields: pa.Schema | None, zone: str)
         except OSError as error:
             raise UsageError(f"{location}: cannot create an archive: {error.strerror}") from error
     return DeltaTable.create(
-        location.library_uri,
+        location.deltalake_uri,
         schema,
         mode="ignore",
         partition_by=list(PARTITION_COLUMNS),
         name="headrace archive",
         description="Entries of streams, archived by headrace",
-        configuration={ZONE_KEY: zone, **PROPERTIES, **required_properties(location)},
+        configuration={ZONE_KEY: zone, **TABLE_PROPERTIES, **required_properties(location)},
         storage_options=location.storage_options(),
         raise_if_key_not_exists=False,
     )
@@ -206,11 +206,11 @@ def with_archived_types(location: ArchiveLocation, inferred: pa.Schema) -> pa.Sc
 
     Without those whose names differ from a column only in case: `_exact` keeps their entries.
     """
-    with table_errors(location):
+    with table_errors_explained(location):
         table = existing_table(location)
         if table is None:
             return inferred
-        known = {column.name: column for column in archive_of(location, table).columns}
+        known = {column.name: column for column in archive_of_table(location, table).columns}
     folded = {name.lower() for name in known}
     return pa.schema(
         [

@@ -28,25 +28,27 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from headrace.archive.location import ArchiveLocation, one_line, store_errors
+from headrace.archive.location import ArchiveLocation, one_line, store_errors_explained
 from headrace.errors import HeadraceError
 
 LOG_DIRECTORY = "_delta_log"
-LAST_CHECKPOINT = "_last_checkpoint"
+LAST_CHECKPOINT_FILE = "_last_checkpoint"
 NEWEST_VERSION_FILE = "_headrace_newest"
-ADDED_KEY = "headrace.added"  # in a commit of Headrace: how many files and entries it adds
+ADDED_COUNTS_KEY = "headrace.added"  # in a commit of Headrace: how many files and entries it adds
 
-COMMIT = re.compile(r"(\d{20})\.json")
-CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
+COMMIT_NAME_PATTERN = re.compile(r"(\d{20})\.json")
+CHECKPOINT_NAME_PATTERN = re.compile(
+    r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)"
+)
 # What the library says of a store that fails, but not of a table that is damaged.
-STORE_FAILURE = re.compile(
+STORE_FAILURE_PATTERN = re.compile(
     r"Generic \w+ error|error sending request|timed out|denied|credential", re.IGNORECASE
 )
 FILES_AT_ONCE = 16
 
 # Of a checkpoint that is damaged although all commits are there, which the library then reads instead.
 DELETE_REMEDY = "all commits are there, so delete it"
-DELETE_BOTH_REMEDY = f"{DELETE_REMEDY} and {LAST_CHECKPOINT}"
+DELETE_BOTH_REMEDY = f"{DELETE_REMEDY} and {LAST_CHECKPOINT_FILE}"
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,11 @@ class DeltaLog:
 
     Attributes:
         damages: The files that are damaged or missing, the oldest version first.
-        referenced: The paths of all files that any commit or checkpoint adds or removes.
+        referenced_paths: The paths of all files that any commit or checkpoint adds or removes.
     """
 
     damages: tuple[LogDamage, ...]
-    referenced: frozenset[str]
+    referenced_paths: frozenset[str]
 
 
 @dataclass
@@ -90,7 +92,7 @@ class LogFile:
         is_commit: Whether it is a commit.
         damage: What is wrong with it; None if nothing is.
         paths: The paths of the files that it adds or removes.
-        actions: The number of its actions.
+        action_count: The number of its actions.
         part_count: Of a checkpoint, the number of files that it consists of.
     """
 
@@ -99,7 +101,7 @@ class LogFile:
     is_commit: bool
     damage: str | None = None
     paths: set[str] = field(default_factory=set)
-    actions: int = 0
+    action_count: int = 0
     part_count: int = 1
 
 
@@ -110,21 +112,23 @@ def read_log(location: ArchiveLocation) -> DeltaLog:
         HeadraceError: if the store fails.
     """
     store = location.filesystem(LOG_DIRECTORY)
-    with store_errors(location):
+    with store_errors_explained(location):
         found = store.get_file_info(pafs.FileSelector("", allow_not_found=True))
         names = sorted(each.base_name for each in found if each.is_file)
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             files = [each for each in pool.map(lambda name: read_log_file(store, name), names) if each]
         damages = [LogDamage(each.name, each.damage) for each in files if each.damage is not None]
         commits = {each.version for each in files if each.is_commit}
-        checkpoints = complete_checkpoints(files)
+        checkpoints = action_counts_by_checkpoint(files)
         newest = max([-1, *commits, *checkpoints])
         damages += missing_commits(commits, set(checkpoints), newest)
         damages += pointer_damages(store, names, checkpoints, newest)
-    is_whole = commits.issuperset(range(newest + 1)) and not any(COMMIT.fullmatch(d.name) for d in damages)
+    is_whole = commits.issuperset(range(newest + 1)) and not any(
+        COMMIT_NAME_PATTERN.fullmatch(d.name) for d in damages
+    )
     if is_whole:  # the library reads the table from its commits, if nothing names the checkpoint
         damages = [
-            replace(each, remedy=DELETE_REMEDY if each.name == LAST_CHECKPOINT else DELETE_BOTH_REMEDY)
+            replace(each, remedy=DELETE_REMEDY if each.name == LAST_CHECKPOINT_FILE else DELETE_BOTH_REMEDY)
             for each in damages
         ]
     damages.sort(key=lambda each: each.name)
@@ -133,15 +137,15 @@ def read_log(location: ArchiveLocation) -> DeltaLog:
 
 def read_log_file(store: pafs.FileSystem, name: str) -> LogFile | None:
     """Read a commit or a checkpoint; None for any other file."""
-    if match := COMMIT.fullmatch(name):
+    if match := COMMIT_NAME_PATTERN.fullmatch(name):
         file = LogFile(name, int(match[1]), is_commit=True)
-        read_commit(file, read_bytes(store, name))
-    elif match := CHECKPOINT.fullmatch(name):
+        read_commit_into(file, read_bytes(store, name))
+    elif match := CHECKPOINT_NAME_PATTERN.fullmatch(name):
         file = LogFile(name, int(match[1]), is_commit=False, part_count=int(match[3] or 1))
         if match[4] == "json":
-            read_commit(file, read_bytes(store, name))
+            read_commit_into(file, read_bytes(store, name))
         else:
-            read_checkpoint(file, store)
+            read_checkpoint_into(file, store)
     else:
         return None
     return file
@@ -154,7 +158,7 @@ def read_bytes(store: pafs.FileSystem, name: str) -> bytes:
         return data
 
 
-def read_commit(file: LogFile, data: bytes) -> None:
+def read_commit_into(file: LogFile, data: bytes) -> None:
     """Record the paths and actions of a commit in `file`, or its damage."""
     if not data.strip():
         file.damage = "is empty"
@@ -176,14 +180,14 @@ def read_commit(file: LogFile, data: bytes) -> None:
         except (ValueError, AttributeError, KeyError, TypeError, StopIteration):
             file.damage = f"is damaged in line {number}"
             return
-        file.actions += 1
-    file.damage = wrong_counts(info, added)
+        file.action_count += 1
+    file.damage = count_mismatch(info, added)
 
 
-def wrong_counts(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> str | None:
+def count_mismatch(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> str | None:
     """Return how the files that a commit adds differ from the counts recorded in it; None: they do not."""
     try:
-        recorded = json.loads(info[ADDED_KEY])
+        recorded = json.loads(info[ADDED_COUNTS_KEY])
         counts = [json.loads(each.get("stats") or "{}").get("numRecords") for each in added]
     except KeyError:
         return None  # of another program, or an earlier version
@@ -200,12 +204,12 @@ def wrong_counts(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) ->
     )
 
 
-def read_checkpoint(file: LogFile, store: pafs.FileSystem) -> None:
+def read_checkpoint_into(file: LogFile, store: pafs.FileSystem) -> None:
     """Record the paths and actions of a checkpoint in `file`, or its damage."""
     try:
         with pq.ParquetFile(file.name, filesystem=store) as parquet:
             for batch in parquet.iter_batches():
-                file.actions += len(batch)
+                file.action_count += len(batch)
                 for kind in ("add", "remove"):
                     if kind in batch.schema.names:
                         paths = batch.column(kind).field("path").drop_null()
@@ -214,14 +218,14 @@ def read_checkpoint(file: LogFile, store: pafs.FileSystem) -> None:
         file.damage = f"cannot be read: {one_line(error).rstrip('.')}"
 
 
-def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, int]:
+def action_counts_by_checkpoint(files: Iterable[LogFile]) -> dict[int, int]:
     """Return the versions of the checkpoints that can be read, each with the number of its actions."""
     parts: dict[int, list[LogFile]] = {}
     for file in files:
         if not file.is_commit and file.damage is None:
             parts.setdefault(file.version, []).append(file)
     return {
-        version: sum(each.actions for each in theirs)
+        version: sum(each.action_count for each in theirs)
         for version, theirs in parts.items()
         if len(theirs) >= theirs[0].part_count
     }
@@ -238,10 +242,10 @@ def missing_commits(commits: set[int], checkpoints: set[int], newest: int) -> It
         first = max(checkpoints, default=-1) + 1
     elif not commits:
         first += 1
-    yield from missing_runs([first - 1, *sorted(v for v in commits if v >= first), newest + 1], "")
+    yield from missing_commit_runs([first - 1, *sorted(v for v in commits if v >= first), newest + 1], "")
 
 
-def missing_runs(present: Sequence[int], note: str) -> Iterator[LogDamage]:
+def missing_commit_runs(present: Sequence[int], note: str) -> Iterator[LogDamage]:
     """Yield the runs of missing commits between versions that are present, in ascending order."""
     for before, after in itertools.pairwise(present):
         first, last = before + 1, after - 1
@@ -260,13 +264,13 @@ def pointer_damages(
     store: pafs.FileSystem, names: list[str], checkpoints: Mapping[int, int], newest: int
 ) -> Iterator[LogDamage]:
     """Yield what is wrong with the files that name the newest checkpoint and the newest version."""
-    if LAST_CHECKPOINT in names:
-        last = parse_pointer(read_bytes(store, LAST_CHECKPOINT))
+    if LAST_CHECKPOINT_FILE in names:
+        last = parse_pointer(read_bytes(store, LAST_CHECKPOINT_FILE))
         if last is None:
-            yield LogDamage(LAST_CHECKPOINT, "is damaged")
+            yield LogDamage(LAST_CHECKPOINT_FILE, "is damaged")
         elif last["version"] not in checkpoints:
             yield LogDamage(
-                LAST_CHECKPOINT,
+                LAST_CHECKPOINT_FILE,
                 f"names the checkpoint of version {last['version']}, which is missing or damaged",
             )
         elif last.get("size", checkpoints[last["version"]]) != checkpoints[last["version"]]:
@@ -276,7 +280,7 @@ def pointer_damages(
             )
     recorded = parse_pointer(read_bytes(store, NEWEST_VERSION_FILE)) if NEWEST_VERSION_FILE in names else None
     if recorded is not None:
-        yield from missing_runs([newest, recorded["version"] + 1], ": the newest version was deleted")
+        yield from missing_commit_runs([newest, recorded["version"] + 1], ": the newest version was deleted")
 
 
 def parse_pointer(data: bytes) -> dict[str, Any] | None:
@@ -295,7 +299,7 @@ def record_newest_version(location: ArchiveLocation, version: int) -> None:
         HeadraceError: if the store fails.
     """
     data = json.dumps({"version": version}).encode()
-    with store_errors(location):
+    with store_errors_explained(location):
         if not location.is_local:
             # Not through pyarrow: its file object does not give the library the type it takes.
             output: Any = location.folder_store(LOG_DIRECTORY)._handler.open_output_stream(
@@ -311,27 +315,27 @@ def record_newest_version(location: ArchiveLocation, version: int) -> None:
 
 
 @contextmanager
-def table_errors(location: ArchiveLocation) -> Iterator[None]:
+def table_errors_explained(location: ArchiveLocation) -> Iterator[None]:
     """Raise the errors of a store as one line, and those of a damaged log with the file that is damaged.
 
     Raises:
-        HeadraceError: in place of OSError and the errors of deltalake. See store_errors().
+        HeadraceError: in place of OSError and the errors of deltalake. See store_errors_explained().
     """
     try:
-        with store_errors(location):
+        with store_errors_explained(location):
             yield
     except HeadraceError as error:
-        if (damaged := damaged_log(location, error.__cause__)) is None:
+        if (damaged := log_damage_error(location, error.__cause__)) is None:
             raise
         raise damaged from error.__cause__
 
 
-def damaged_log(location: ArchiveLocation, error: BaseException | None) -> HeadraceError | None:
+def log_damage_error(location: ArchiveLocation, error: BaseException | None) -> HeadraceError | None:
     """Return the error to raise if a damaged log made the library fail; otherwise None."""
     is_library = error is not None and type(error).__module__.startswith(("deltalake", "_internal"))
     if error is None or not is_library or type(error).__name__ == "CommitFailedError":
         return None
-    if STORE_FAILURE.search(str(error)):
+    if STORE_FAILURE_PATTERN.search(str(error)):
         return None
     try:
         damages = read_log(location).damages
@@ -361,7 +365,9 @@ def raise_if_commit_empty(location: ArchiveLocation) -> None:
         return
     with os.scandir(log) as entries:
         empty = sorted(
-            each.name for each in entries if COMMIT.fullmatch(each.name) and each.stat().st_size == 0
+            each.name
+            for each in entries
+            if COMMIT_NAME_PATTERN.fullmatch(each.name) and each.stat().st_size == 0
         )
     if empty:
         raise damage_error(location, tuple(LogDamage(name, "is empty") for name in empty))

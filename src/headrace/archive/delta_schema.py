@@ -34,8 +34,8 @@ SIMPLE_TYPES: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "void": pa.null(),
 }
-NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
-DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+TYPE_NAMES = {kind: name for name, kind in SIMPLE_TYPES.items()}
+DECIMAL_TYPE_PATTERN = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
 def arrow_schema(delta_json: str) -> pa.Schema:
@@ -56,7 +56,7 @@ def _arrow_field(found: dict[str, Any]) -> pa.Field:
 
 def _arrow_type(found: str | dict[str, Any]) -> pa.DataType:
     if isinstance(found, str):
-        if decimal := DECIMAL.fullmatch(found):
+        if decimal := DECIMAL_TYPE_PATTERN.fullmatch(found):
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         if found not in SIMPLE_TYPES:
             raise UsageError(f"the archive has a column of the type {found}, which headrace cannot read")
@@ -92,6 +92,6 @@ def _delta_type(kind: pa.DataType) -> str | dict[str, Any]:
             "valueType": _delta_type(kind.item_type),
             "valueContainsNull": kind.item_field.nullable,
         }
-    if kind not in NAMES:
+    if kind not in TYPE_NAMES:
         raise UsageError(f"a Delta table cannot have a column of the type {kind}")
-    return NAMES[kind]
+    return TYPE_NAMES[kind]

@@ -34,10 +34,10 @@ from headrace.archive.delta_log import (
     damage_error,
     raise_if_commit_empty,
     read_log,
-    table_errors,
+    table_errors_explained,
 )
 from headrace.archive.delta_schema import arrow_schema
-from headrace.archive.location import LACKS_LIBRARY, ArchiveError, ArchiveLocation
+from headrace.archive.location import LIBRARY_MISSING_MESSAGE, ArchiveError, ArchiveLocation
 from headrace.errors import HeadraceError, UsageError
 from headrace.positions.entry_ids import START, EntryId, format_id, parse_id
 from headrace.positions.offsets import advance_offsets, sorted_offsets
@@ -54,9 +54,9 @@ ZONE_KEY = "headrace.zone"
 PARTITION_COLUMNS = ("stream", "date")
 EXACT_COLUMN = "_exact"  # the whole entry, if the other columns do not represent it byte for byte
 
-DIGEST = re.compile(r"-([0-9a-f]{16})\.zstd\.parquet$")
+DIGEST_SUFFIX_PATTERN = re.compile(r"-([0-9a-f]{16})\.zstd\.parquet$")
 DIGEST_BYTES = 8
-OLD_LAYOUT = ("_spark_metadata", "_headrace")  # directories of archives that earlier versions wrote
+OLD_LAYOUT_FOLDERS = ("_spark_metadata", "_headrace")  # directories of archives that earlier versions wrote
 
 # Days begin at different hours in different time zones, and an archive may be written in several of them.
 DAYS_APART_MAX = 2
@@ -94,7 +94,7 @@ class ArchivedFile:
     @property
     def digest(self) -> str | None:
         """The digest of its bytes, which is in its name; None if another program or version wrote it."""
-        found = DIGEST.search(self.path)
+        found = DIGEST_SUFFIX_PATTERN.search(self.path)
         return None if found is None else found[1]
 
     @cached_property
@@ -115,7 +115,7 @@ class ArchivedFile:
         """
         with self.location.open_parquet(self.path) as parquet:
             if (found := self.mismatch(parquet)) is not None:
-                hint = self.location.check_hint
+                hint = self.location.check_command_hint
                 raise ArchiveError(f"{self.location}/{self.path} is damaged: it {found}{hint}")
             yield parquet
 
@@ -124,7 +124,7 @@ class ArchivedFile:
         schema = parquet.schema_arrow
         if "id" not in schema.names or not is_text(schema.field("id").type):
             return "has no column of IDs"
-        if EXACT_COLUMN in schema.names and not is_pairs(schema.field(EXACT_COLUMN).type):
+        if EXACT_COLUMN in schema.names and not is_list_of_pairs(schema.field(EXACT_COLUMN).type):
             return f"has a column {EXACT_COLUMN} of the type {schema.field(EXACT_COLUMN).type}"
         rows = parquet.metadata.num_rows
         if self.logged_rows is not None and rows != self.logged_rows:
@@ -169,7 +169,7 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def is_pairs(kind: pa.DataType) -> bool:
+def is_list_of_pairs(kind: pa.DataType) -> bool:
     """Return whether a type is a list of pairs: the names and values of fields."""
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return bool(is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
@@ -187,8 +187,8 @@ def read_archive(location: ArchiveLocation) -> Archive:
         UsageError: if there is no archive.
         HeadraceError: if the store fails.
     """
-    with table_errors(location):
-        return archive_of(location, open_table(location))
+    with table_errors_explained(location):
+        return archive_of_table(location, open_table(location))
 
 
 def read_files(location: ArchiveLocation) -> tuple[ArchivedFile, ...]:
@@ -198,11 +198,11 @@ def read_files(location: ArchiveLocation) -> tuple[ArchivedFile, ...]:
         UsageError: if there is no archive.
         HeadraceError: if the store fails.
     """
-    with table_errors(location):
+    with table_errors_explained(location):
         return tuple(archived_files(location, open_table(location)))
 
 
-def archive_of(location: ArchiveLocation, table: DeltaTable) -> Archive:
+def archive_of_table(location: ArchiveLocation, table: DeltaTable) -> Archive:
     """Return the state of an archive whose table is open."""
     files = archived_files(location, table)
     commit = newest_commit(table)
@@ -248,12 +248,12 @@ def existing_table(location: ArchiveLocation) -> DeltaTable | None:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
     except ModuleNotFoundError as error:
-        raise UsageError(LACKS_LIBRARY) from error
+        raise UsageError(LIBRARY_MISSING_MESSAGE) from error
 
-    check_layout(location)
+    check_not_old_layout(location)
     raise_if_commit_empty(location)
     try:
-        table = DeltaTable(location.library_uri, storage_options=location.storage_options())
+        table = DeltaTable(location.deltalake_uri, storage_options=location.storage_options())
     except TableNotFoundError:
         if damages := read_log(location).damages:
             raise damage_error(location, damages) from None
@@ -276,9 +276,9 @@ def check_features(location: ArchiveLocation, table: DeltaTable) -> None:
         )
 
 
-def check_layout(location: ArchiveLocation) -> None:
+def check_not_old_layout(location: ArchiveLocation) -> None:
     """Raise UsageError if a directory has an archive of an earlier version."""
-    if location.is_local and any((location.path / name).is_dir() for name in OLD_LAYOUT):
+    if location.is_local and any((location.path / name).is_dir() for name in OLD_LAYOUT_FOLDERS):
         raise UsageError(
             f"{location} is an archive of an earlier version, which is no Delta table and cannot be read; "
             "archive the streams to a new directory"

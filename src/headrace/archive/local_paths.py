@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from headrace.errors import UsageError
 
 # Path() turns `s3://` into `s3:/`, and Hadoop accepts `hdfs:/path`. One letter is a drive of Windows.
-SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+SCHEME_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
 LOCAL_HOSTS = ("", "localhost")
 
 
@@ -33,7 +33,7 @@ def local_path(given: str | os.PathLike[str]) -> Path:
     text = os.fspath(given)
     if not text:
         raise UsageError("the path is empty; give a path of a file system that this machine sees")
-    match = SCHEME.match(text)
+    match = SCHEME_PATTERN.match(text)
     if match is None:
         return Path(given)
     scheme, rest = match[1].lower(), text[match.end() :]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from headrace.archive.local_paths import SCHEME, local_path
+from headrace.archive.local_paths import SCHEME_PATTERN, local_path
 from headrace.errors import HeadraceError, UsageError
 
 if TYPE_CHECKING:
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from deltalake.fs import DeltaStorageHandler
 
-OBJECT_STORES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
+OBJECT_STORE_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 SCHEME_ALIASES = {"s3a": "s3", "azure": "az", "abfss": "abfs"}  # other names of the same stores
-COLOR = re.compile(r"\x1b?\[\d+m")
-XML_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
-CREDENTIALS = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
-USER_INFO = re.compile(r"//[^/@]*@")
-STACK_FRAME = re.compile(r"\d+: |at \S+:\d+|stack backtrace:|<unknown>")  # of a stack trace of the library
-ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
-LACKS_LIBRARY = "archives need the packages deltalake and pyarrow: pip install deltalake pyarrow"
+COLOR_CODE_PATTERN = re.compile(r"\x1b?\[\d+m")
+XML_MESSAGE_PATTERN = re.compile(r"<Message>([^<]*)</Message>")
+CREDENTIALS_PATTERN = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
+USER_INFO_PATTERN = re.compile(r"//[^/@]*@")
+STACK_FRAME_PATTERN = re.compile(
+    r"\d+: |at \S+:\d+|stack backtrace:|<unknown>"
+)  # of a stack trace of the library
+PERCENT_ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
+LIBRARY_MISSING_MESSAGE = "archives need the packages deltalake and pyarrow: pip install deltalake pyarrow"
 
 # How long an object store may stay silent. With the defaults of the library a wrong address takes minutes.
 STORE_DEFAULTS = {
@@ -72,7 +74,7 @@ class ArchiveLocation:
     @property
     def is_local(self) -> bool:
         """Whether the archive is a directory."""
-        return SCHEME.match(self.uri) is None
+        return SCHEME_PATTERN.match(self.uri) is None
 
     @property
     def path(self) -> Path:
@@ -81,7 +83,7 @@ class ArchiveLocation:
         return Path(self.uri)
 
     @property
-    def library_uri(self) -> str:
+    def deltalake_uri(self) -> str:
         """The URI for deltalake, which decodes URLs."""
         if self.is_local:
             return self.uri
@@ -109,8 +111,8 @@ class ArchiveLocation:
         try:
             from deltalake.fs import DeltaStorageHandler
         except ModuleNotFoundError as error:
-            raise UsageError(LACKS_LIBRARY) from error
-        uri = f"{self.library_uri}/{quote(folder, safe='/=')}" if folder else self.library_uri
+            raise UsageError(LIBRARY_MISSING_MESSAGE) from error
+        uri = f"{self.deltalake_uri}/{quote(folder, safe='/=')}" if folder else self.deltalake_uri
         return DeltaStorageHandler(uri, self.storage_options())
 
     def filesystem(self, folder: str = "") -> pafs.FileSystem:
@@ -149,16 +151,20 @@ class ArchiveLocation:
                 "it; if it is still missing, restore it from a copy of the archive"
             ) from gone
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
-            raise ArchiveError(f"{self}/{path} is damaged: {one_line(error)}{self.check_hint}") from error
+            raise ArchiveError(
+                f"{self}/{path} is damaged: {one_line(error)}{self.check_command_hint}"
+            ) from error
         except OSError as error:  # also a page whose checksum is wrong, or that cannot be decompressed
-            raise ArchiveError(f"{self}/{path} cannot be read: {one_line(error)}{self.check_hint}") from error
+            raise ArchiveError(
+                f"{self}/{path} cannot be read: {one_line(error)}{self.check_command_hint}"
+            ) from error
 
     @property
-    def check_hint(self) -> str:
+    def check_command_hint(self) -> str:
         """What to append to an error about a damaged file: the command that lists all of them."""
         return f"; headrace check {self} lists damaged files"
 
-    def delete(self, paths: Iterable[str]) -> None:
+    def delete_files(self, paths: Iterable[str]) -> None:
         """Delete files to which no version of the table refers; files that are missing are skipped.
 
         Raises:
@@ -166,7 +172,7 @@ class ArchiveLocation:
         """
         for path in paths:
             folder, _, name = path.rpartition("/")
-            with store_errors(self), suppress(FileNotFoundError):
+            with store_errors_explained(self), suppress(FileNotFoundError):
                 self.filesystem(folder).delete_file(name)
 
 
@@ -186,19 +192,19 @@ def archive_location(
         return given
     text = os.fspath(given)
     pairs = tuple(sorted((options or {}).items()))
-    match = SCHEME.match(text)
-    if match is not None and match[1].lower() in OBJECT_STORES:
+    match = SCHEME_PATTERN.match(text)
+    if match is not None and match[1].lower() in OBJECT_STORE_SCHEMES:
         rest = text[match.end() :].strip("/")
         if not rest:
             raise UsageError(f"{text} names no bucket; give one such as {match[1]}://bucket/orders")
-        if CREDENTIALS.search(rest):
+        if CREDENTIALS_PATTERN.search(rest):
             raise UsageError(
                 f"{match[1]}://…: a URL cannot have credentials; set them as options of the store"
             )
-        check_path(text)
+        check_no_percent_escape(text)
         return ArchiveLocation(f"{match[1].lower()}://{rest}", pairs)
     if match is not None and match[1].lower() != "file":
-        shown = USER_INFO.sub("//…@", text)
+        shown = USER_INFO_PATTERN.sub("//…@", text)
         raise UsageError(
             f"{shown}: {match[1]}:// is not supported; give a directory, or a URL that begins with s3://, "
             "gs://, az:// or abfss://"
@@ -206,7 +212,7 @@ def archive_location(
     if pairs:
         raise UsageError(f"{text} is a directory, which takes no options of an object store")
     uri = str(local_path(given).absolute())
-    check_path(uri)
+    check_no_percent_escape(uri)
     return ArchiveLocation(uri)
 
 
@@ -220,14 +226,14 @@ def is_same_store_url(one: str, other: str) -> bool:
     return parts(one) == parts(other)
 
 
-def check_path(text: str) -> None:
+def check_no_percent_escape(text: str) -> None:
     """Raise UsageError for a path with an escape such as %20, which deltalake would decode."""
-    if escape := ESCAPE.search(text):
+    if escape := PERCENT_ESCAPE_PATTERN.search(text):
         raise UsageError(f"{text}: an archive cannot be in a path with {escape[0]}")
 
 
 @contextmanager
-def store_errors(location: ArchiveLocation) -> Iterator[None]:
+def store_errors_explained(location: ArchiveLocation) -> Iterator[None]:
     """Raise the errors of a store, and of its library, as one line; not FileNotFoundError.
 
     Raises:
@@ -250,10 +256,10 @@ def one_line(error: BaseException) -> str:
 
     The library lists its layers between them, and may append the XML of the store.
     """
-    text = COLOR.sub("", str(getattr(error, "strerror", None) or error))
-    message = XML_MESSAGE.search(text)
+    text = COLOR_CODE_PATTERN.sub("", str(getattr(error, "strerror", None) or error))
+    message = XML_MESSAGE_PATTERN.search(text)
     lines = [line.strip() for line in text.partition("<?xml")[0].replace("\u21b3", "").splitlines()]
-    lines = [line for line in lines if line and not STACK_FRAME.match(line)]
+    lines = [line for line in lines if line and not STACK_FRAME_PATTERN.match(line)]
     if not lines:
         return type(error).__name__
     first = lines[0].removeprefix("Kernel error -> ").removeprefix("Generic delta kernel error: ")

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from headrace.archive.files import Archive, ArchivedFile, read_archive
 from headrace.archive.location import ArchiveLocation
-from headrace.archive.rows import in_id_order
-from headrace.archive.table import ArchiveTable, CountedFile, UpkeepResult, WrittenFile
+from headrace.archive.rows import sorted_by_id
+from headrace.archive.table import ArchiveTable, UpkeepResult, WrittenFile, WrittenOrArchivedFile
 from headrace.archive.writer import DayFileWriter
 from headrace.errors import HeadraceError
 from headrace.plurals import plural
@@ -31,7 +31,9 @@ MERGED_FILE_BYTES = 256 << 20
 BATCH_ROWS = 50_000
 
 
-def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[CountedFile]) -> WrittenFile:
+def merge_files(
+    location: ArchiveLocation, columns: pa.Schema, files: Sequence[WrittenOrArchivedFile]
+) -> WrittenFile:
     """Write the entries of some files of one stream and day to a new file, which is on disk afterwards.
 
     Args:
@@ -51,13 +53,13 @@ def merge_files(location: ArchiveLocation, columns: pa.Schema, files: Sequence[C
             schema = pa.schema([column for column in columns if column.name in names])
             for parquet in opened:
                 for batch in parquet.iter_batches(BATCH_ROWS):
-                    output.add(in_id_order(conform_to_schema(batch, schema)))
+                    output.add(sorted_by_id(conform_to_schema(batch, schema)))
         merged = output.finish()
     except BaseException:
         output.abandon()
         raise
     if merged.rows != (expected := sum(file.rows for file in files)):
-        location.delete([merged.path])
+        location.delete_files([merged.path])
         raise HeadraceError(
             f"{location}: {plural(len(files), 'file')} such as {files[0].path} should have {expected} "
             f"entries, and have {merged.rows}; they were not merged"
@@ -76,14 +78,14 @@ def conform_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def small_file_groups(files: Iterable[CountedFile]) -> Iterator[list[CountedFile]]:
+def small_file_groups(files: Iterable[WrittenOrArchivedFile]) -> Iterator[list[WrittenOrArchivedFile]]:
     """Yield several small files of the same stream and day each, of at most MERGED_FILE_BYTES together."""
-    days: dict[tuple[str, str], list[CountedFile]] = defaultdict(list)
+    days: dict[tuple[str, str], list[WrittenOrArchivedFile]] = defaultdict(list)
     for file in files:
         if file.size < SMALL_FILE_BYTES:
             days[file.stream, str(file.date)].append(file)
     for small in days.values():
-        group: list[CountedFile] = []
+        group: list[WrittenOrArchivedFile] = []
         for file in small:
             if group and sum(each.size for each in group) + file.size > MERGED_FILE_BYTES:
                 if len(group) > 1:
@@ -108,7 +110,7 @@ def merge_small_files(table: ArchiveTable, earlier: Collection[str] | None = Non
     past = [file for file in files_of_past_days(archive) if earlier is None or file.path in earlier]
     merged = into = 0
     for group in small_file_groups(past):
-        table.replace(group, [merge_files(table.location, archive.columns, group)])
+        table.replace_files(group, [merge_files(table.location, archive.columns, group)])
         merged += len(group)
         into += 1
     return UpkeepResult(merged, into)

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from headrace.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
 from headrace.archive.rows import BATCH_ROWS, FileRowGroups, filter_id_range, may_contain, rows_per_batch
-from headrace.columns.time_formats import SLASHED_DATE, column_time_format
+from headrace.columns.time_formats import SLASHED_DATE_FORMAT, column_time_format
 from headrace.columns.value_texts import time_texts, to_encodable
 from headrace.positions.entry_ids import EntryId
 
@@ -38,9 +38,9 @@ class RowGroupRange:
     """A row group with its first and last ID; is_sorted: whether its rows are in order."""
 
     file: ArchivedFile
-    group: int
-    first: EntryId
-    last: EntryId
+    group_index: int
+    first_id: EntryId
+    last_id: EntryId
     is_sorted: bool
 
 
@@ -74,7 +74,7 @@ def overlapping_row_groups(files: Iterable[ArchivedFile]) -> Iterator[list[RowGr
     waiting: list[RowGroupRange] = []
     for day, files_of_day in groupby(by_day, key=lambda file: file.date or datetime.date.max):
         waiting += [each for file in files_of_day for each in row_group_ranges(file)]
-        waiting.sort(key=lambda each: (each.first, each.last))
+        waiting.sort(key=lambda each: (each.first_id, each.last_id))
         while waiting:
             size = count_overlapping(waiting)
             if any(may_precede(each.file.date, day) for each in waiting[:size]):
@@ -94,11 +94,11 @@ def may_precede(date: datetime.date | None, day: datetime.date) -> bool:
 
 def count_overlapping(ranges: list[RowGroupRange]) -> int:
     """Return how many of the sorted ranges overlap the first one, directly or in a chain."""
-    last = ranges[0].last
+    last = ranges[0].last_id
     for count, each in enumerate(ranges):
-        if count and each.first > last:
+        if count and each.first_id > last:
             return count
-        last = max(last, each.last)
+        last = max(last, each.last_id)
     return len(ranges)
 
 
@@ -125,14 +125,14 @@ def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, pa.Field]) -
     if len(cluster) == 1 and cluster[0].is_sorted:
         [only] = cluster
         with only.file.open() as parquet:
-            rows = rows_per_batch(parquet, FileRowGroups(only.file, (only.group,)))
-            for batch in parquet.iter_batches(rows, [only.group], entry_columns(parquet)):
+            rows = rows_per_batch(parquet, FileRowGroups(only.file, (only.group_index,)))
+            for batch in parquet.iter_batches(rows, [only.group_index], entry_columns(parquet)):
                 yield restore_types(batch, fields)
         return
     tables = []
     for each in cluster:
         with each.file.open() as parquet:
-            table = parquet.read_row_group(each.group, entry_columns(parquet)).combine_chunks()
+            table = parquet.read_row_group(each.group_index, entry_columns(parquet)).combine_chunks()
             batches = [restore_types(batch, fields) for batch in table.to_batches()]
             tables.append(pa.Table.from_batches(batches))
     together = pa.concat_tables(tables, promote_options="default")
@@ -154,8 +154,8 @@ def restore_types(batch: pa.RecordBatch, fields: dict[str, pa.Field]) -> pa.Reco
             column = column if column.type == field.type else column.cast(field.type)
         if pa.types.is_timestamp(column.type):
             column = time_texts(column, "epoch_ms" if field is None else time_format(field, "epoch_ms"))
-        elif field is not None and time_format(field, "") == SLASHED_DATE:
-            column = to_encodable(column, SLASHED_DATE)
+        elif field is not None and time_format(field, "") == SLASHED_DATE_FORMAT:
+            column = to_encodable(column, SLASHED_DATE_FORMAT)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 

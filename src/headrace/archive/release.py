@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from headrace.archive.watermark import (
-    UNKNOWN,
+    UNKNOWN_ARCHIVE_NAME,
     Watermark,
     change_watermarks,
     parse_watermarks,
-    quoted_location,
+    percent_encoded_location,
     watermark_key,
 )
 from headrace.client.servers import Servers, servers_at
@@ -80,18 +80,20 @@ def find_table_id(watermarks: Iterable[Watermark], name: str) -> str:
         UsageError: if there is no such table, or there are several.
     """
     known = list(watermarks)
-    if name == UNKNOWN and not all(each.table_id for each in known):
+    if name == UNKNOWN_ARCHIVE_NAME and not all(each.table_id for each in known):
         return ""
-    places = {quoted_location(name), quoted_location(os.path.abspath(name))}
+    places = {percent_encoded_location(name), percent_encoded_location(os.path.abspath(name))}
     found = {
-        each.table_id for each in known if each.table_id == name or quoted_location(each.location) in places
+        each.table_id
+        for each in known
+        if each.table_id == name or percent_encoded_location(each.location) in places
     }
     if len(found) > 1:
         raise UsageError(
             f"several archives were at {name}; give the ID of one of them: {', '.join(sorted(found))}"
         )
     if not found:
-        names = sorted({each.name for each in known})
+        names = sorted({each.archive_name for each in known})
         listed = f"; there are {', '.join(names)}" if names else ""
         raise UsageError(f"no archive {name!r} of these streams{suggestion_suffix(name, names) or listed}")
     return found.pop()

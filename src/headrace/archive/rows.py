@@ -25,7 +25,7 @@ KINDS_WITHOUT_FIELD = {
     *(role for role, _ in ENTRY_ROLES.values()),
 }  # kinds of columns that read no one field
 OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
-BINARY_MAP = pa.map_(pa.binary(), pa.binary())
+BINARY_MAP_TYPE = pa.map_(pa.binary(), pa.binary())
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class FileRowGroups:
     """Some row groups of a file."""
 
     file: ArchivedFile
-    groups: tuple[int, ...]
+    group_indexes: tuple[int, ...]
 
 
 def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
@@ -64,7 +64,7 @@ def exact_as_map(exact: pa.ListArray) -> pa.MapArray:
 
 def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
     """Return the exact fields of rows of an archive of maps: from `_exact` where it is not null."""
-    fields = rows.column("fields").cast(BINARY_MAP)
+    fields = rows.column("fields").cast(BINARY_MAP_TYPE)
     if EXACT_COLUMN not in rows.schema.names or rows.column(EXACT_COLUMN).null_count == rows.num_rows:
         return fields
     is_exact = rows.column(EXACT_COLUMN).is_valid()
@@ -75,7 +75,7 @@ def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
 
 def rows_per_batch(file: pq.ParquetFile, piece: FileRowGroups) -> int:
     """Return how many rows of a file to read at once, so that large rows do not fill the memory."""
-    groups = [file.metadata.row_group(group) for group in piece.groups]
+    groups = [file.metadata.row_group(group) for group in piece.group_indexes]
     rows: int = sum(group.num_rows for group in groups)
     size: int = sum(group.total_byte_size for group in groups)
     return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
@@ -93,7 +93,7 @@ def filter_id_range(rows: pa.RecordBatch, after: str, upto: str) -> pa.RecordBat
     )
 
 
-def in_id_order(rows: pa.RecordBatch) -> pa.RecordBatch:
+def sorted_by_id(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows in the order of their IDs: Spark and other programs do not always write them so."""
     ms, seq = split_ids(rows.column("id"))
     order = pc.sort_indices(pa.table({"ms": ms, "seq": seq}), [("ms", "ascending"), ("seq", "ascending")])

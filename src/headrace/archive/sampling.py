@@ -23,7 +23,7 @@ FILES_AT_ONCE = 4
 SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
 
 
-def sample_files(files: Sequence[ArchivedFile]) -> tuple[list[Mapping[bytes, bytes]], int]:
+def sample_and_unread_count(files: Sequence[ArchivedFile]) -> tuple[list[Mapping[bytes, bytes]], int]:
     """Return the fields of some entries of the files of one stream, and the number of files without any.
 
     Raises:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.archive.delta_log import (
-    ADDED_KEY,
-    LAST_CHECKPOINT,
+    ADDED_COUNTS_KEY,
+    LAST_CHECKPOINT_FILE,
     LOG_DIRECTORY,
     record_newest_version,
-    table_errors,
+    table_errors_explained,
 )
 from headrace.archive.files import (
     PARTITION_COLUMNS,
@@ -32,7 +32,7 @@ from headrace.archive.files import (
     VACUUMED_KEY,
     Archive,
     ArchivedFile,
-    archive_of,
+    archive_of_table,
     open_table,
     read_archive,
     recorded_streams,
@@ -46,9 +46,9 @@ from headrace.positions.position import Positions
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
-APPLICATION = "headrace archive"  # the writer, in the transactions of Delta
+APPLICATION_ID = "headrace archive"  # the writer, in the transactions of Delta
 COMMIT_ID_KEY = "headrace.commit"  # unique for each commit, so that a job recognises its own
-HISTORY_READ = 10  # commits that other programs may have made at the same time
+HISTORY_COMMITS_READ = 10  # commits that other programs may have made at the same time
 
 ORPHAN_RETENTION = datetime.timedelta(days=7)  # no job runs so long between writing a file and its commit
 VACUUM_EVERY_MS = 24 * 3600 * 1000
@@ -85,16 +85,16 @@ class UpkeepResult:
 
     Attributes:
         merged_files: The number of files that were merged.
-        merged_into: The number of files that replaced them.
+        replacement_files: The number of files that replaced them.
         deleted_entries: The number of entries whose days were deleted.
     """
 
     merged_files: int = 0
-    merged_into: int = 0
+    replacement_files: int = 0
     deleted_entries: int = 0
 
 
-CountedFile = WrittenFile | ArchivedFile
+WrittenOrArchivedFile = WrittenFile | ArchivedFile
 
 
 class ArchiveTable:
@@ -103,10 +103,10 @@ class ArchiveTable:
     def __init__(self, location: ArchiveLocation, table: DeltaTable) -> None:
         self.location = location
         self._table = table
-        self._archive = archive_of(location, table)
+        self._archive = archive_of_table(location, table)
         self.positions: Positions = dict(self._archive.positions)
         self._vacuumed_ms = self._archive.vacuumed_ms or int(time.time() * 1000)
-        self._next_batch = (table.transaction_version(APPLICATION) or 0) + 1
+        self._next_batch = (table.transaction_version(APPLICATION_ID) or 0) + 1
         self._synced_version = -1
 
     @property
@@ -116,7 +116,7 @@ class ArchiveTable:
 
     def recorded_streams(self) -> set[str]:
         """Return the streams that were ever archived to the table, as far as its log says so."""
-        with table_errors(self.location):
+        with table_errors_explained(self.location):
             return recorded_streams(self.location, self._table)
 
     def commit(self, files: Iterable[WrittenFile], positions: Positions) -> None:
@@ -148,12 +148,12 @@ class ArchiveTable:
                 POSITIONS_KEY: positions_text(reached),
                 VACUUMED_KEY: str(self._vacuumed_ms),
                 COMMIT_ID_KEY: mark,
-                ADDED_KEY: added_counts_json(files),
+                ADDED_COUNTS_KEY: added_counts_json(files),
             },
-            app_transactions=[Transaction(APPLICATION, self._next_batch)],
+            app_transactions=[Transaction(APPLICATION_ID, self._next_batch)],
         )
         try:
-            with table_errors(self.location):
+            with table_errors_explained(self.location):
                 self._commit(actions, properties)
         except HeadraceError as error:
             if not isinstance(error.__cause__, CommitFailedError):
@@ -169,8 +169,8 @@ class ArchiveTable:
     def _undo(self, mark: str) -> None:
         """Restore the version before a commit of this job, with the positions of that version."""
         try:
-            with table_errors(self.location):
-                history = self._table.history(HISTORY_READ)
+            with table_errors_explained(self.location):
+                history = self._table.history(HISTORY_COMMITS_READ)
                 version = next(commit["version"] for commit in history if commit.get(COMMIT_ID_KEY) == mark)
                 self._table.restore(version - 1, ignore_missing_files=True)
         finally:  # a trim goes by the positions
@@ -189,15 +189,17 @@ class ArchiveTable:
 
         If the reply to a commit is lost, the library repeats it, and then finds its own commit in its way.
         """
-        with table_errors(self.location):
+        with table_errors_explained(self.location):
             self._table.update_incremental()
-            return any(commit.get(COMMIT_ID_KEY) == mark for commit in self._table.history(HISTORY_READ))
+            return any(
+                commit.get(COMMIT_ID_KEY) == mark for commit in self._table.history(HISTORY_COMMITS_READ)
+            )
 
     def _update(self) -> None:
         """Read the commits since the last one of this job. HeadraceError if another job made one."""
-        with table_errors(self.location):
+        with table_errors_explained(self.location):
             self._table.update_incremental()
-            batch = self._table.transaction_version(APPLICATION)
+            batch = self._table.transaction_version(APPLICATION_ID)
         if batch != self._next_batch:
             raise self._conflict()
 
@@ -219,13 +221,15 @@ class ArchiveTable:
             number = path.name.partition(".")[0]
             if number.isdigit() and int(number) > self._synced_version:
                 sync_path(path)
-        if (log / LAST_CHECKPOINT).is_file():
-            sync_path(log / LAST_CHECKPOINT)
+        if (log / LAST_CHECKPOINT_FILE).is_file():
+            sync_path(log / LAST_CHECKPOINT_FILE)
         self._synced_version = max(self._synced_version, self._table.version())
         sync_path(log)
         sync_path(log.parent)
 
-    def replace(self, old: Sequence[CountedFile], new: Sequence[CountedFile]) -> None:
+    def replace_files(
+        self, old: Sequence[WrittenOrArchivedFile], new: Sequence[WrittenOrArchivedFile]
+    ) -> None:
         """Replace files by others with the same entries, in one commit; afterwards it is on disk.
 
         The commit has no positions, and no number of a batch: other jobs may commit at the same time. The
@@ -243,13 +247,15 @@ class ArchiveTable:
             self._swap(new, old)
             raise self._lost(lost)
 
-    def _swap(self, old: Sequence[CountedFile], new: Sequence[CountedFile]) -> None:
+    def _swap(self, old: Sequence[WrittenOrArchivedFile], new: Sequence[WrittenOrArchivedFile]) -> None:
         """Commit that files replace others."""
         from deltalake import CommitProperties
 
         actions = [*(add_action(file, data_change=False) for file in new), *map(remove_action, old)]
-        with table_errors(self.location):
-            self._commit(actions, CommitProperties(custom_metadata={ADDED_KEY: added_counts_json(new)}))
+        with table_errors_explained(self.location):
+            self._commit(
+                actions, CommitProperties(custom_metadata={ADDED_COUNTS_KEY: added_counts_json(new)})
+            )
         self.sync_log()
 
     def _commit(self, actions: Sequence[Any], properties: CommitProperties) -> None:
@@ -267,7 +273,7 @@ class ArchiveTable:
         old = [file for file in read_archive(self.location).files if file.date and file.date < date]
         if not old:
             return UpkeepResult()
-        with table_errors(self.location):
+        with table_errors_explained(self.location):
             # The newest version: the files that this job has just merged are no conflict.
             open_table(self.location).delete(f"date < DATE '{date.isoformat()}'")
         self.sync_log()
@@ -285,7 +291,7 @@ class ArchiveTable:
         # The clock may have been set back.
         if self._archive.vacuumed_ms is None or 0 <= now_ms - self._vacuumed_ms < VACUUM_EVERY_MS:
             return 0
-        with table_errors(self.location):
+        with table_errors_explained(self.location):
             deleted = self._table.vacuum(
                 retention_hours=int(ORPHAN_RETENTION.total_seconds() // 3600), dry_run=False, full=True
             )
@@ -294,7 +300,7 @@ class ArchiveTable:
         return len(deleted)
 
 
-def add_action(file: CountedFile, *, data_change: bool = True) -> Any:
+def add_action(file: WrittenOrArchivedFile, *, data_change: bool = True) -> Any:
     """Return the action of Delta that adds a file."""
     from deltalake.transaction import AddAction
 
@@ -303,17 +309,17 @@ def add_action(file: CountedFile, *, data_change: bool = True) -> Any:
         stats["nullCount"] = {"timestamp": 0}
         stats["minValues"] = {"timestamp": iso_time(file.first_ms)}
         stats["maxValues"] = {"timestamp": iso_time(file.last_ms)}
-    return AddAction(file.path, file.size, partition_of(file), now_ms(), data_change, json.dumps(stats))
+    return AddAction(file.path, file.size, partition_values(file), now_ms(), data_change, json.dumps(stats))
 
 
-def remove_action(file: CountedFile) -> Any:
+def remove_action(file: WrittenOrArchivedFile) -> Any:
     """Return the action of Delta that removes a file that is replaced."""
     from deltalake.transaction import RemoveAction
 
-    return RemoveAction(file.path, False, now_ms(), file.size, partition_of(file))
+    return RemoveAction(file.path, False, now_ms(), file.size, partition_values(file))
 
 
-def partition_of(file: CountedFile) -> dict[str, str | None]:
+def partition_values(file: WrittenOrArchivedFile) -> dict[str, str | None]:
     """Return the values of the partition columns of a file."""
     return {"stream": file.stream or None, "date": None if file.date is None else str(file.date)}
 
@@ -334,7 +340,7 @@ def positions_text(positions: Positions) -> str:
     return json.dumps({stream: str(positions[stream]) for stream in sorted(positions)})
 
 
-def added_counts_json(files: Sequence[CountedFile]) -> str:
+def added_counts_json(files: Sequence[WrittenOrArchivedFile]) -> str:
     """Return how many files and entries a commit adds, as the text of the commit."""
     return json.dumps({"files": len(files), "entries": sum(file.rows for file in files)})
 

@@ -23,9 +23,9 @@ from headrace.archive.rows import (
     exact_fields,
     filter_id_range,
     has_fields_map,
-    in_id_order,
     may_contain,
     rows_per_batch,
+    sorted_by_id,
 )
 from headrace.columns.batch_assembler import BatchAssembler, encode_entries
 from headrace.columns.layout import ArrowLayout
@@ -33,7 +33,7 @@ from headrace.errors import HeadraceError
 
 DERIVED_ROLES = ("stream", "id", "timestamp", "sequence")  # of columns that the ID and the name give
 
-TypedBatch = tuple[pa.RecordBatch, list[int]]
+BatchAndMisfits = tuple[pa.RecordBatch, list[int]]
 
 
 class TypedArchiveReader:
@@ -46,7 +46,7 @@ class TypedArchiveReader:
         self._assembler = BatchAssembler(self._layout, stream.encode("utf-8", "surrogateescape"), False)
         self._needs_fields = any(spec.kind not in DERIVED_ROLES for spec in self._layout.specs)
 
-    def batches(self, files: Iterable[ArchivedFile], after: str, upto: str) -> Iterator[TypedBatch]:
+    def batches(self, files: Iterable[ArchivedFile], after: str, upto: str) -> Iterator[BatchAndMisfits]:
         """Yield the entries after one ID, up to and including another, file by file.
 
         Each batch comes with the number of values that did not fit, for each of `decoded_fields`; an empty
@@ -65,7 +65,7 @@ class TypedArchiveReader:
         """The columns whose misfits are counted."""
         return self._layout.decoded_fields
 
-    def _read_file(self, file: ArchivedFile, after: str, upto: str) -> Iterator[TypedBatch]:
+    def _read_file(self, file: ArchivedFile, after: str, upto: str) -> Iterator[BatchAndMisfits]:
         with file.open() as parquet:
             schema = parquet.schema_arrow
             is_map = has_fields_map(schema)
@@ -77,23 +77,23 @@ class TypedArchiveReader:
                 if rows.num_rows == 0:
                     continue
                 if is_map and self._needs_fields:
-                    rows = in_id_order(rows)
+                    rows = sorted_by_id(rows)
                     yield from self._encode(rows.column("id"), exact_fields(rows))
                 elif EXACT_COLUMN in rows.schema.names:
                     yield from self._split_exact(rows, file.path)
                 else:
                     yield self._cast(rows, file.path)
 
-    def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[TypedBatch]:
+    def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[BatchAndMisfits]:
         """Yield the rows of the other columns, then the rows of `_exact`."""
         is_exact = rows.column(EXACT_COLUMN).is_valid()
-        plain, exact = rows.filter(pc.invert(is_exact)), in_id_order(rows.filter(is_exact))
+        plain, exact = rows.filter(pc.invert(is_exact)), sorted_by_id(rows.filter(is_exact))
         if plain.num_rows:
             yield self._cast(plain, path)
         if exact.num_rows:
             yield from self._encode(exact.column("id"), exact_as_map(exact.column(EXACT_COLUMN)))
 
-    def _encode(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[TypedBatch]:
+    def _encode(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[BatchAndMisfits]:
         """Yield entries, in the order of their IDs, as the stream's own encoder makes them."""
         ms, seq = split_ids(ids)
         entries = [
@@ -103,7 +103,7 @@ class TypedArchiveReader:
         for encoded in encode_entries(entries, self._layout, self._stream):
             yield self._assembler.assemble(encoded)
 
-    def _cast(self, rows: pa.RecordBatch, path: str) -> TypedBatch:
+    def _cast(self, rows: pa.RecordBatch, path: str) -> BatchAndMisfits:
         """Cast rows. Raises HeadraceError for a value that does not fit, or is missing and must not be."""
         batch = cast_rows(rows, self._layout.specs, self._layout.schema, self._stream, path)
         for field, array in zip(batch.schema, batch.columns, strict=True):

@@ -16,12 +16,12 @@ from urllib.parse import unquote
 import pyarrow.fs as pafs
 
 from headrace.archive.files import highest_in_column
-from headrace.archive.location import ArchiveLocation, store_errors
+from headrace.archive.location import ArchiveLocation, store_errors_explained
 from headrace.archive.partitions import NULL_VALUE, folder_stream_name
 from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import START, format_id, parse_id
 
-STREAM_FOLDER = "stream="
+STREAM_FOLDER_PREFIX = "stream="
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def present_files(location: ArchiveLocation) -> list[PresentFile]:
         HeadraceError: if the store fails.
     """
     found = []
-    with store_errors(location):
+    with store_errors_explained(location):
         top = location.filesystem().get_file_info(pafs.FileSelector("", allow_not_found=True))
         for each in top:
             if each.is_file:
@@ -68,7 +68,7 @@ def present_files(location: ArchiveLocation) -> list[PresentFile]:
     return sorted(found, key=lambda file: file.path)
 
 
-def unreferenced_files(
+def old_and_orphan_files(
     present: Collection[PresentFile], current: Collection[str], referenced: Collection[str]
 ) -> tuple[list[PresentFile], list[PresentFile]]:
     """Return the files that do not count: those that an earlier version has, and those that none has.
@@ -91,7 +91,7 @@ def unarchived_entries(
     Raises:
         HeadraceError: if the file is not a whole Parquet file with IDs.
     """
-    name = file.path.partition("/")[0].removeprefix(STREAM_FOLDER)
+    name = file.path.partition("/")[0].removeprefix(STREAM_FOLDER_PREFIX)
     known = (stream for stream in archived_through if folder_stream_name(stream) == name)
     stream = next(known, "" if name == NULL_VALUE else unquote(name))
     try:

@@ -22,7 +22,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from headrace.archive.files import ArchivedFile, new_digest
-from headrace.archive.location import ArchiveLocation, one_line, store_errors
+from headrace.archive.location import ArchiveLocation, one_line, store_errors_explained
 from headrace.errors import HeadraceError, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
             return {path.name: path.stat().st_size for path in (location.path / folder).iterdir()}
         except OSError:
             return {}
-    with store_errors(location):
+    with store_errors_explained(location):
         found = location.filesystem(folder).get_file_info(pafs.FileSelector("", allow_not_found=True))
     return {each.base_name: each.size for each in found if each.is_file}
 
@@ -90,12 +90,12 @@ class FileCheck:
     Attributes:
         damage: What is wrong with it; None if nothing is.
         rows: The number of its entries; if it cannot be read, the number that the table says.
-        is_counted: Whether the table says how many entries it has.
+        has_logged_count: Whether the table says how many entries it has.
     """
 
     damage: str | None
     rows: int
-    is_counted: bool = True
+    has_logged_count: bool = True
 
 
 def check_files(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, FileCheck]]:
@@ -111,7 +111,7 @@ def check_files(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, F
 def check_archived_file(file: ArchivedFile) -> FileCheck:
     """Compare a file with its digest, and with what the table says of it."""
     logged = file.logged_rows
-    if (damage := changed_bytes(file)) is not None:
+    if (damage := byte_difference(file)) is not None:
         return FileCheck(damage, logged or 0)
     try:
         with file.location.open_parquet(file.path) as parquet:
@@ -128,16 +128,16 @@ def check_archived_file(file: ArchivedFile) -> FileCheck:
         return FileCheck(
             f"has {rows:,} entries; the table does not say how many, but was written with it", rows
         )
-    if bounds is not None and not covers(file, *bounds):
+    if bounds is not None and not covers_times(file, *bounds):
         return FileCheck("has entries of other times than the table says", rows)
     return FileCheck(None, rows, logged is not None)
 
 
-def changed_bytes(file: ArchivedFile) -> str | None:
+def byte_difference(file: ArchivedFile) -> str | None:
     """Return how the bytes of a file differ from what it was written with; None if they do not."""
     folder, _, name = file.path.rpartition("/")
     digest, size = new_digest(), 0
-    with store_errors(file.location):
+    with store_errors_explained(file.location):
         try:
             with file.location.filesystem(folder).open_input_stream(name) as stream:
                 while piece := stream.read(PIECE_BYTES):
@@ -169,7 +169,7 @@ def file_time_bounds(metadata: pq.FileMetaData) -> tuple[datetime.datetime, date
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
-def covers(file: ArchivedFile, first: datetime.datetime, last: datetime.datetime) -> bool:
+def covers_times(file: ArchivedFile, first: datetime.datetime, last: datetime.datetime) -> bool:
     """Return whether the table's bounds of a file include its times: readers skip the file by them."""
     if file.first_ms is None or file.last_ms is None:
         return True
@@ -192,11 +192,11 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
     from deltalake.schema import PrimitiveType
 
     folder = f"{PROBE_FOLDER}/{uuid.uuid4().hex}"
-    uri, schema = f"{location.library_uri}/{folder}", Schema([Field("n", PrimitiveType("long"))])
-    with store_errors(location):
+    uri, schema = f"{location.deltalake_uri}/{folder}", Schema([Field("n", PrimitiveType("long"))])
+    with store_errors_explained(location):
         DeltaTable.create(uri, schema, storage_options=location.storage_options())
         try:
-            rounds = (run_probe_round(location, uri, number) for number in itertools.count(1))
+            rounds = (count_probe_winners(location, uri, number) for number in itertools.count(1))
             outcomes: Counter[bool] = Counter()
             while outcomes.total() == 0 or max(outcomes.values()) < PROBE_MAJORITY:
                 outcomes[next(rounds) > 1] += 1
@@ -209,7 +209,7 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
         )
 
 
-def run_probe_round(location: ArchiveLocation, uri: str, number: int) -> int:
+def count_probe_winners(location: ArchiveLocation, uri: str, number: int) -> int:
     """Let several writers commit the same version at once; return how many succeed.
 
     More than one: the store ignores the condition.

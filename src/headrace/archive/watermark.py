@@ -28,11 +28,11 @@ from headrace.errors import HeadraceError
 from headrace.fingerprint import entry_fingerprint
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.position import Position, parse_position
-from headrace.positions.recreation import StreamObservation, identity_mismatch
+from headrace.positions.recreation import StreamObservation, identity_mismatch_reason
 from headrace.positions.stream_state import parse_stream_state
 
 LOCATION_BYTES_MAX = 1000  # as encoded; of a longer one its end is published
-UNKNOWN = "unknown"  # the name of an archive whose watermark has no ID
+UNKNOWN_ARCHIVE_NAME = "unknown"  # the name of an archive whose watermark has no ID
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Watermark:
     location: str = ""
 
     @property
-    def name(self) -> str:
+    def archive_name(self) -> str:
         """The location, or what else is known of the archive."""
-        return self.location or self.table_id or UNKNOWN
+        return self.location or self.table_id or UNKNOWN_ARCHIVE_NAME
 
     @property
     def has_entries(self) -> bool:
@@ -61,11 +61,13 @@ class Watermark:
 
     def __str__(self) -> str:
         return " ".join(
-            part for part in (str(self.position), self.table_id, quoted_location(self.location)) if part
+            part
+            for part in (str(self.position), self.table_id, percent_encoded_location(self.location))
+            if part
         )
 
 
-def quoted_location(location: str) -> str:
+def percent_encoded_location(location: str) -> str:
     """Return a location without spaces and control characters, and not too long."""
     return quote(location, safe="/:@.~+=,").encode()[-LOCATION_BYTES_MAX:].decode()
 
@@ -98,7 +100,7 @@ def parse_watermarks(stream: str, value: bytes | str | None) -> list[Watermark]:
     """Parse the value of the key: watermarks, the lowest first. HeadraceError if it has another form."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value or ""
     try:
-        found = [parse_line(line) for line in text.split("\n") if text]
+        found = [parse_watermark(line) for line in text.split("\n") if text]
     except ValueError as error:
         key = stream_name(watermark_key(stream))
         raise HeadraceError(
@@ -108,7 +110,7 @@ def parse_watermarks(stream: str, value: bytes | str | None) -> list[Watermark]:
     return sorted(found, key=lambda each: parse_id(each.position.id))
 
 
-def parse_line(line: str) -> Watermark:
+def parse_watermark(line: str) -> Watermark:
     """Parse a line of the key. Raises ValueError if it is not a watermark."""
     position, table, location, *others = [*line.split(" "), "", ""]
     if any(others):
@@ -223,4 +225,4 @@ def is_same_stream(client: Any, name: bytes, position: Position) -> bool | None:
     except redis.ResponseError:
         return None
     fingerprint = entry_fingerprint(entries[0][1]) if entries else None
-    return identity_mismatch(position, StreamObservation(tail, fingerprint)) is None
+    return identity_mismatch_reason(position, StreamObservation(tail, fingerprint)) is None

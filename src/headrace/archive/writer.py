@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.archive.files import EXACT_COLUMN, new_digest, split_ids
-from headrace.archive.location import ArchiveLocation, store_errors
+from headrace.archive.location import ArchiveLocation, store_errors_explained
 from headrace.archive.partitions import partition_folder
 from headrace.archive.table import WrittenFile, sync_path
 from headrace.errors import HeadraceError
@@ -37,8 +37,8 @@ from headrace.positions.entry_ids import U64_MAX
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
 UPLOAD_BYTES = 8 << 20
-LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
-LAST_MS = (LAST_DAY + 1) * 24 * 3600 * 1000  # the first millisecond after the year 9999
+LAST_DAY_NUMBER = (datetime.date.max - datetime.date(1970, 1, 1)).days
+FIRST_MS_TOO_LATE = (LAST_DAY_NUMBER + 1) * 24 * 3600 * 1000  # the first millisecond after the year 9999
 
 
 def write_days(
@@ -68,7 +68,7 @@ def write_days(
         if day is not None:
             day.abandon()
         with contextlib.suppress(HeadraceError):  # the error that is being raised says more
-            location.delete(file.path for file in files)
+            location.delete_files(file.path for file in files)
         raise
     return files
 
@@ -102,7 +102,7 @@ def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, p
     starts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
     for start, stop in itertools.pairwise(starts):
         number = int(days[start])
-        late = not 0 <= number + 1 <= LAST_DAY
+        late = not 0 <= number + 1 <= LAST_DAY_NUMBER
         date = None if late else str(datetime.date(1970, 1, 1) + datetime.timedelta(number))
         yield date, batch.slice(start, stop - start)
 
@@ -137,7 +137,7 @@ class DayFileWriter:
     def _flush(self) -> None:
         """Write the waiting rows as a row group."""
         table = pa.Table.from_batches(self._waiting)
-        with store_errors(self._location):
+        with store_errors_explained(self._location):
             if self._writer is None:
                 self._writer = pq.ParquetWriter(
                     self._output, table.schema, compression="zstd", write_page_checksum=True
@@ -151,10 +151,10 @@ class DayFileWriter:
         if self._waiting:
             self._flush()
         assert self._writer is not None
-        with store_errors(self._location):
+        with store_errors_explained(self._location):
             self._writer.close()
             path = self._output.finish()
-        first, last = (ms if ms < LAST_MS else None for ms in (self._first_ms, self._last_ms))
+        first, last = (ms if ms < FIRST_MS_TOO_LATE else None for ms in (self._first_ms, self._last_ms))
         return WrittenFile(
             path, self._stream, self.date, self._rows, self._output.tell(), first, last, self._exact_rows
         )
@@ -181,7 +181,7 @@ class ArchiveOutput:
         self._digest = new_digest()
         self.closed = False
         self._partial: Path | None = None
-        with store_errors(location):
+        with store_errors_explained(location):
             if location.is_local:
                 self._partial = location.path / f"{stem}.tmp"
                 self._partial.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from headrace.errors import CommandError
 
 COLUMNS_MAX = 1000
 NO_FIELD = b"*"  # the name of a column that is not read from a field
-SHOWN_MAX = 60  # bytes of a wrong argument that an error repeats
+SHOWN_ARGUMENT_BYTES_MAX = 60  # bytes of a wrong argument that an error repeats
 
 
 def _integer(width: int) -> tuple[str, dict[str, Any]]:
@@ -34,7 +34,7 @@ def _time(scale: int) -> tuple[str, dict[str, Any]]:
 
 
 # The kind of arrow.columns.Column and its settings.
-TYPES: dict[str, tuple[str, dict[str, Any]]] = {
+KIND_SETTINGS_BY_TYPE: dict[str, tuple[str, dict[str, Any]]] = {
     "ID": ("id", {}),
     "TIMESTAMP": ("timestamp", {}),
     "SEQUENCE": ("sequence", {}),
@@ -60,7 +60,7 @@ ENTRY_KINDS = {"id", "timestamp", "sequence", "fields", "corrupt"}
 def type_argument(kind: str, settings: dict[str, Any]) -> bytes | None:
     """Return the type argument of XARROW for a kind and settings of Column; None if it has no such type."""
     plain = {name: value for name, value in settings.items() if name != "nullable"}
-    for word, kind_and_settings in TYPES.items():
+    for word, kind_and_settings in KIND_SETTINGS_BY_TYPE.items():
         if kind_and_settings == (kind, plain):
             return word.encode() + (b"" if settings.get("nullable", True) else b"!")
     return None
@@ -91,11 +91,11 @@ def parse_columns(words: list[bytes]) -> list[Column]:
 
 
 def _column_kind(word: bytes) -> tuple[str, dict[str, Any]]:
-    kind_and_settings = TYPES.get(word.removesuffix(b"!").decode(errors="replace").upper())
+    kind_and_settings = KIND_SETTINGS_BY_TYPE.get(word.removesuffix(b"!").decode(errors="replace").upper())
     if kind_and_settings is None:
         raise CommandError(f"ERR COLUMNS has no type '{_shown(word)}'")
     return kind_and_settings
 
 
 def _shown(word: bytes) -> str:
-    return word[:SHOWN_MAX].decode(errors="replace")
+    return word[:SHOWN_ARGUMENT_BYTES_MAX].decode(errors="replace")

@@ -28,32 +28,36 @@ EXPONENT = cython.declare(cython.int, 101)
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit a u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
 TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # the maximum as microseconds
-EXACT_MAX = cython.declare(cython.ulonglong, 9007199254740992)  # 2**53: up to here a double is exact
-POWER_MAX = cython.declare(cython.longlong, 22)  # 10**22 is the last power of ten that a double represents
+EXACT_DOUBLE_INTEGER_MAX = cython.declare(
+    cython.ulonglong, 9007199254740992
+)  # 2**53: up to here a double is exact
+EXACT_POWER_MAX = cython.declare(
+    cython.longlong, 22
+)  # 10**22 is the last power of ten that a double represents
 
 # The first five kinds are parts of the whole entry; the others are read from one field.
-KINDS = {
+KIND_NUMBERS = {
     name: kind
     for kind, name in enumerate(
         ("id", "timestamp", "sequence", "fields", "corrupt")
         + ("text", "binary", "integer", "real", "boolean", "converted", "ignored")
     )
 }
-ID = cython.declare(cython.int, 0)
-TIMESTAMP = cython.declare(cython.int, 1)
-SEQUENCE = cython.declare(cython.int, 2)
-FIELDS = cython.declare(cython.int, 3)
-CORRUPT = cython.declare(cython.int, 4)
-TEXT = cython.declare(cython.int, 5)
-BINARY = cython.declare(cython.int, 6)
-INTEGER = cython.declare(cython.int, 7)
-REAL = cython.declare(cython.int, 8)
-BOOLEAN = cython.declare(cython.int, 9)
-CONVERTED = cython.declare(cython.int, 10)
+ID_KIND = cython.declare(cython.int, 0)
+TIMESTAMP_KIND = cython.declare(cython.int, 1)
+SEQUENCE_KIND = cython.declare(cython.int, 2)
+FIELDS_KIND = cython.declare(cython.int, 3)
+CORRUPT_KIND = cython.declare(cython.int, 4)
+TEXT_KIND = cython.declare(cython.int, 5)
+BINARY_KIND = cython.declare(cython.int, 6)
+INTEGER_KIND = cython.declare(cython.int, 7)
+REAL_KIND = cython.declare(cython.int, 8)
+BOOLEAN_KIND = cython.declare(cython.int, 9)
+CONVERTED_KIND = cython.declare(cython.int, 10)
 
-TRUE = (b"true", b"1", b"yes")
-FALSE = (b"false", b"0", b"no")
-NOT_FINITE = (b"inf", b"infinity", b"nan")
+TRUE_WORDS = (b"true", b"1", b"yes")
+FALSE_WORDS = (b"false", b"0", b"no")
+NON_FINITE_WORDS = (b"inf", b"infinity", b"nan")
 
 
 @cython.final
@@ -61,7 +65,7 @@ NOT_FINITE = (b"inf", b"infinity", b"nan")
 class Column:
     """The buffers of one column, and its value in the current entry.
 
-    kind         a key of KINDS
+    kind         a key of KIND_NUMBERS
     name         the field that it is read from
     width        bytes of one value, for numbers and converted values
     nullable     whether an entry may have no fitting value
@@ -88,13 +92,13 @@ class Column:
     values: GrowableBuffer
     nulls: cython.Py_ssize_t
     misfits: cython.Py_ssize_t
-    found: cython.bint  # whether the current entry has a fitting value, which is then:
-    at: cython.Py_ssize_t  # the offset and size of its text
-    n: cython.Py_ssize_t
+    has_value: cython.bint  # whether the current entry has a fitting value, which is then:
+    text_offset: cython.Py_ssize_t  # the offset and size of its text
+    text_size: cython.Py_ssize_t
     is_integer: cython.bint  # whether the listpack stores an integer, in `number`, instead of a text
     number: cython.longlong  # integers, times, booleans
     real: cython.double
-    raw: bytes  # converted values
+    converted_value: bytes  # converted values
     token_number: cython.Py_ssize_t  # in runs of entries: the number of the value's token; -1 for none
 
     def __init__(
@@ -111,7 +115,7 @@ class Column:
         scale: int = 1,
         convert: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        self.kind = KINDS[kind]
+        self.kind = KIND_NUMBERS[kind]
         self.name = name
         self.width = width
         self.nullable = nullable
@@ -127,13 +131,13 @@ class Column:
         self.offsets.put_u32(0)
         self.nulls = 0
         self.misfits = 0
-        self.found = False
-        self.at = 0
-        self.n = 0
+        self.has_value = False
+        self.text_offset = 0
+        self.text_size = 0
         self.is_integer = False
         self.number = 0
         self.real = 0
-        self.raw = b""
+        self.converted_value = b""
         self.token_number = -1
 
     @cython.cfunc
@@ -146,21 +150,21 @@ class Column:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def matches_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
+    def name_is_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
         """Return whether the name is the element of a listpack at `at`."""
-        return listpack.equals(p, at, self.name, 0, len(self.name))
+        return listpack.element_equals(p, at, self.name, 0, len(self.name))
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def read_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def locate_element_value(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Locate the value in the element of a listpack at `at`; return the offset of the next element."""
         first: cython.uint = p[at]
-        self.found = True
+        self.has_value = True
         self.is_integer = False
         if 0x80 <= first < 0xC0:  # a short string, as most are
-            self.at = at + 1
-            self.n = first & 0x3F
-            return at + 2 + self.n
+            self.text_offset = at + 1
+            self.text_size = first & 0x3F
+            return at + 2 + self.text_size
         if first < 0x80:
             self.is_integer = True
             self.number = first
@@ -169,20 +173,20 @@ class Column:
         if self.is_integer:
             self.number = listpack_walk.integer(p, at)
         else:
-            self.at = listpack_walk.text_at(p, at)
-            self.n = listpack_walk.text_size(p, at)
+            self.text_offset = listpack_walk.text_at(p, at)
+            self.text_size = listpack_walk.text_size(p, at)
         return listpack_walk.next_at(p, at)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def read_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Read the value, a sequence number or a time, from an ID; return False if it is too large."""
-        self.found = True
-        if self.kind == SEQUENCE:
+        self.has_value = True
+        if self.kind == SEQUENCE_KIND:
             if seq > I64_MAX:
                 return False
             self.number = mem.as_signed(seq)
-        elif self.kind == TIMESTAMP:
+        elif self.kind == TIMESTAMP_KIND:
             if ms > TIMESTAMP_MS_MAX:
                 return False
             self.number = mem.as_signed(ms * 1000)
@@ -192,33 +196,39 @@ class Column:
     @cython.exceptval(-1, check=False)
     def parse(self, p: cython.p_const_uchar) -> cython.bint:
         """Parse the located value; return False if it does not fit the type."""
-        if self.is_integer and self.kind != CONVERTED:
-            if self.kind == TEXT and self.convert is not None:
+        if self.is_integer and self.kind != CONVERTED_KIND:
+            if self.kind == TEXT_KIND and self.convert is not None:
                 return self._converts(str(self.number).encode())
             return self._parse_stored_integer()
-        if self.kind == TEXT:
-            if self.convert is not None and not self._converts(mem.to_bytes(p, self.at, self.n)):
+        if self.kind == TEXT_KIND:
+            if self.convert is not None and not self._converts(
+                mem.to_bytes(p, self.text_offset, self.text_size)
+            ):
                 return False
-            return mem.is_utf8(p, self.at, self.n)
-        if self.kind == INTEGER:
+            return mem.is_utf8(p, self.text_offset, self.text_size)
+        if self.kind == INTEGER_KIND:
             good: cython.bint = self._parse_integer(p)
             if good or self.convert is None:
                 return good
-        if self.kind == REAL:
+        if self.kind == REAL_KIND:
             return self._parse_real(p)
-        if self.kind == BOOLEAN:
-            word: bytes = mem.to_bytes(p, self.at, self.n).lower()
-            self.number = 1 if word in TRUE else 0
-            return word in TRUE or word in FALSE
-        if self.convert is not None and (self.kind == CONVERTED or self.kind == INTEGER):
-            text: bytes = str(self.number).encode() if self.is_integer else mem.to_bytes(p, self.at, self.n)
+        if self.kind == BOOLEAN_KIND:
+            word: bytes = mem.to_bytes(p, self.text_offset, self.text_size).lower()
+            self.number = 1 if word in TRUE_WORDS else 0
+            return word in TRUE_WORDS or word in FALSE_WORDS
+        if self.convert is not None and (self.kind == CONVERTED_KIND or self.kind == INTEGER_KIND):
+            text: bytes = (
+                str(self.number).encode()
+                if self.is_integer
+                else mem.to_bytes(p, self.text_offset, self.text_size)
+            )
             try:
-                self.raw = self.convert(text)
+                self.converted_value = self.convert(text)
             except (ValueError, ArithmeticError):
                 return False
-            assert len(self.raw) == self.width, "a converted value of a wrong width"
-            if self.kind == INTEGER:
-                self.number = mem.as_signed(mem.u64le(self.raw, 0))
+            assert len(self.converted_value) == self.width, "a converted value of a wrong width"
+            if self.kind == INTEGER_KIND:
+                self.number = mem.as_signed(mem.u64le(self.converted_value, 0))
         return True
 
     def _converts(self, text: bytes) -> bool:
@@ -234,11 +244,11 @@ class Column:
     @cython.exceptval(check=False)
     def _parse_stored_integer(self) -> cython.bint:
         """Parse an integer of a listpack directly, with the same result as its digits."""
-        if self.kind == INTEGER:
+        if self.kind == INTEGER_KIND:
             return self._scale()
-        if self.kind == REAL:
+        if self.kind == REAL_KIND:
             self.real = self.number
-        elif self.kind == BOOLEAN:
+        elif self.kind == BOOLEAN_KIND:
             return self.number == 0 or self.number == 1
         return True
 
@@ -254,8 +264,8 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _parse_integer(self, p: cython.p_const_uchar) -> cython.bint:
-        at: cython.Py_ssize_t = self.at
-        end: cython.Py_ssize_t = at + self.n
+        at: cython.Py_ssize_t = self.text_offset
+        end: cython.Py_ssize_t = at + self.text_size
         limit: cython.ulonglong = I64_MAX
         size: cython.ulonglong = 0
         digit: cython.uint
@@ -282,8 +292,8 @@ class Column:
     @cython.exceptval(-1, check=False)
     def _parse_real(self, p: cython.p_const_uchar) -> cython.bint:
         """Parse few digits as an integer divided by a power of ten, which is exact; else call float()."""
-        at: cython.Py_ssize_t = self.at
-        end: cython.Py_ssize_t = at + self.n
+        at: cython.Py_ssize_t = self.text_offset
+        end: cython.Py_ssize_t = at + self.text_size
         negative: cython.bint = at < end and p[at] == MINUS
         size: cython.ulonglong = 0
         digits: cython.Py_ssize_t = 0
@@ -304,7 +314,7 @@ class Column:
             else:
                 break
             at += 1
-        if at < end or digits > DIGITS_MAX or size > EXACT_MAX or decimals > POWER_MAX:
+        if at < end or digits > DIGITS_MAX or size > EXACT_DOUBLE_INTEGER_MAX or decimals > EXACT_POWER_MAX:
             return self._parse_general_real(p)
         if digits == 0:
             return False
@@ -322,17 +332,17 @@ class Column:
     @cython.exceptval(-1, check=False)
     def _parse_general_real(self, p: cython.p_const_uchar) -> cython.bint:
         """Parse exponents, long mantissas and infinities; unlike float(), reject spaces and underscores."""
-        at: cython.Py_ssize_t = self.at
-        end: cython.Py_ssize_t = at + self.n
+        at: cython.Py_ssize_t = self.text_offset
+        end: cython.Py_ssize_t = at + self.text_size
         text: bytes
         while at < end and (48 <= p[at] <= 57 or PLUS <= p[at] <= POINT or p[at] | 32 == EXPONENT):
             at += 1
         try:
             if at == end:
-                self.real = mem.parse_f64(p, self.at, self.n)
+                self.real = mem.parse_f64(p, self.text_offset, self.text_size)
                 return True
-            text = mem.to_bytes(p, self.at, self.n)
-            if text.lstrip(b"+-").lower() not in NOT_FINITE:
+            text = mem.to_bytes(p, self.text_offset, self.text_size)
+            if text.lstrip(b"+-").lower() not in NON_FINITE_WORDS:
                 return False
             self.real = float(text)
         except ValueError:
@@ -344,22 +354,22 @@ class Column:
     def write(self, p: cython.p_const_uchar, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the value, or a null."""
         self.write_validity(row)
-        if self.kind == INTEGER or self.kind == TIMESTAMP or self.kind == SEQUENCE:
+        if self.kind == INTEGER_KIND or self.kind == TIMESTAMP_KIND or self.kind == SEQUENCE_KIND:
             return self._write_integer()
-        if self.kind == REAL:
+        if self.kind == REAL_KIND:
             return self._write_real()
-        if self.kind == BOOLEAN:
-            return self.values.put_bit(row, self.found and self.number != 0)
-        if self.kind == CONVERTED:
-            raw: bytes = self.raw if self.found else bytes(self.width)
+        if self.kind == BOOLEAN_KIND:
+            return self.values.put_bit(row, self.has_value and self.number != 0)
+        if self.kind == CONVERTED_KIND:
+            raw: bytes = self.converted_value if self.has_value else bytes(self.width)
             return self.values.put(raw, 0, self.width)
-        if self.kind == CORRUPT:
-            if self.found:
-                self.values.put(self.raw, 0, len(self.raw))
-        elif self.found and self.is_integer:
+        if self.kind == CORRUPT_KIND:
+            if self.has_value:
+                self.values.put(self.converted_value, 0, len(self.converted_value))
+        elif self.has_value and self.is_integer:
             self.values.put_decimal(self.number)
-        elif self.found:
-            self.values.put(p, self.at, self.n)
+        elif self.has_value:
+            self.values.put(p, self.text_offset, self.text_size)
         return self.offsets.put_u32(self.values.used)
 
     @cython.cfunc
@@ -367,14 +377,14 @@ class Column:
     def write_validity(self, row: cython.Py_ssize_t) -> cython.bint:
         """Append whether there is a value. The buffer begins with the first null: most columns have none."""
         i: cython.Py_ssize_t
-        if not self.found:
+        if not self.has_value:
             if self.nulls == 0:
                 for i in range(row):
                     self.validity.put_bit(i, True)
             self.nulls += 1
         if self.nulls:
-            self.validity.put_bit(row, self.found)
-        return self.found
+            self.validity.put_bit(row, self.has_value)
+        return self.has_value
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -389,7 +399,7 @@ class Column:
     @cython.exceptval(-1, check=False)
     def _write_integer(self) -> cython.Py_ssize_t:
         values: GrowableBuffer = self.values
-        bits: cython.ulonglong = mem.as_unsigned(self.number) if self.found else 0
+        bits: cython.ulonglong = mem.as_unsigned(self.number) if self.has_value else 0
         at: cython.Py_ssize_t = values.used
         i: cython.Py_ssize_t
         if at + self.width > values.cap:
@@ -406,7 +416,7 @@ class Column:
     @cython.exceptval(-1, check=False)
     def _write_real(self) -> cython.Py_ssize_t:
         values: GrowableBuffer = self.values
-        real: cython.double = self.real if self.found else 0
+        real: cython.double = self.real if self.has_value else 0
         if values.used + self.width > values.cap:
             values.grow(self.width)
         if self.width == 8:
@@ -446,9 +456,14 @@ class Column:
     @cython.exceptval(check=False)
     def has_offsets(self) -> cython.bint:
         """Return whether its values have different sizes."""
-        if self.kind == INTEGER or self.kind == REAL or self.kind == BOOLEAN or self.kind == CONVERTED:
+        if (
+            self.kind == INTEGER_KIND
+            or self.kind == REAL_KIND
+            or self.kind == BOOLEAN_KIND
+            or self.kind == CONVERTED_KIND
+        ):
             return False
-        return self.kind != TIMESTAMP and self.kind != SEQUENCE
+        return self.kind != TIMESTAMP_KIND and self.kind != SEQUENCE_KIND
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -456,7 +471,7 @@ class Column:
         """Remove all values after the first rows. Not for booleans, which are bits."""
         if self.has_offsets():
             self.offsets.used = 4 * rows + 4
-            if self.kind != FIELDS:
+            if self.kind != FIELDS_KIND:
                 self.values.used = mem.u32le(self.offsets.p, 4 * rows)
         else:
             self.values.used = self.width * rows

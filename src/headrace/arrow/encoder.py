@@ -36,7 +36,7 @@ ROWS_MAX = cython.declare(cython.longlong, 20_000)
 WORK_MAX = cython.declare(cython.Py_ssize_t, 2 << 20)
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 CORRUPT_WORK = cython.declare(cython.Py_ssize_t, 4096)
-FEW_COLUMNS = cython.declare(
+NAME_COMPARISON_COLUMNS_MAX = cython.declare(
     cython.Py_ssize_t, 16
 )  # up to here names are compared, above looked up in a dict
 
@@ -56,12 +56,12 @@ class RangeEncoder:
 
     columns: list[Column]
     field_columns: list[Column]  # those read from a field
-    by_name: dict[bytes, Column]
-    ignored: Column  # for fields without a column
-    fields: Column | None  # the map of all fields, its pairs in keys and items
+    columns_by_name: dict[bytes, Column]
+    ignored_column: Column  # for fields without a column
+    map_column: Column | None  # the map of all fields, its pairs in keys and items
     keys: Column
     items: Column
-    corrupt: Column | None
+    corrupt_column: Column | None
     stream: str
     mode: cython.int
     node: Node | None  # the node of the bound master entry
@@ -70,7 +70,7 @@ class RangeEncoder:
     names: FieldNames
     names_of_node: FieldNames
     names_of_entry: FieldNames
-    escape: cython.bint  # whether some of its texts are not UTF-8
+    must_escape: cython.bint  # whether some of its texts are not UTF-8
     value_offsets: GrowableBuffer  # where in the listpack the values are, u32 each
     run_appender: NodeRunAppender
     rows: cython.Py_ssize_t
@@ -83,30 +83,30 @@ class RangeEncoder:
     def __init__(self, columns: list[Column], stream: str, mode: str) -> None:
         self.columns = columns
         self.field_columns = []
-        self.by_name = {}
-        self.ignored = Column("ignored")
-        self.fields = None
+        self.columns_by_name = {}
+        self.ignored_column = Column("ignored")
+        self.map_column = None
         self.keys = Column("text")
         self.items = Column("text")
-        self.corrupt = None
+        self.corrupt_column = None
         self.stream = stream
         self.mode = MODES[mode]
         column: Column
         for column in columns:
-            if column.kind >= kinds.TEXT:
+            if column.kind >= kinds.TEXT_KIND:
                 self.field_columns.append(column)
-                self.by_name[column.name] = column
-            elif column.kind == kinds.FIELDS:
-                self.fields = column
-            elif column.kind == kinds.CORRUPT:
-                self.corrupt = column
+                self.columns_by_name[column.name] = column
+            elif column.kind == kinds.FIELDS_KIND:
+                self.map_column = column
+            elif column.kind == kinds.CORRUPT_KIND:
+                self.corrupt_column = column
         self.node = None
         self.node_columns = []
-        escape: cython.bint = self.fields is not None and self.fields.utf8
+        escape: cython.bint = self.map_column is not None and self.map_column.utf8
         self.names_of_node = FieldNames(escape)
         self.names_of_entry = FieldNames(escape)
         self.names = self.names_of_node
-        self.escape = False
+        self.must_escape = False
         self.value_offsets = GrowableBuffer(64)
         self.run_appender = NodeRunAppender(columns, self.keys, self.items)
         self.rows = 0
@@ -128,9 +128,13 @@ class RangeEncoder:
                 return False
             assert entries.walk is not None and entries.node is not None
             walk = entries.walk
-            if walk.same and self.node is not entries.node:
+            if walk.has_same_fields and self.node is not entries.node:
                 self._bind(entries.node)
-            if walk.same and self.run_appender.can_append and self._append_run(entries, walk, count):
+            if (
+                walk.has_same_fields
+                and self.run_appender.can_append
+                and self._append_run(entries, walk, count)
+            ):
                 continue
             self.ms = walk.ms
             self.seq = walk.seq
@@ -160,8 +164,8 @@ class RangeEncoder:
         self.work += appender.work
         self.ms = appender.ms
         self.seq = appender.seq
-        walk.piece_at = appender.end
-        walk.left = 0
+        walk.piece_at = appender.run_end
+        walk.elements_left = 0
         return True
 
     @cython.ccall
@@ -178,7 +182,7 @@ class RangeEncoder:
         self.ms = entries.ms
         self.seq = entries.seq
         self.entries_read += 1
-        if entries.walk.same:
+        if entries.walk.has_same_fields:
             self._bind(entries.node)
         self._append(entries.walk, entries.walk.p)
         return False
@@ -189,7 +193,7 @@ class RangeEncoder:
         message: BatchMessage = BatchMessage()
         column: Column
         for column in self.columns:
-            if column.kind == kinds.FIELDS:
+            if column.kind == kinds.FIELDS_KIND:
                 message.add_map(column, self.rows, self.keys, self.items)
             else:
                 message.add(column, self.rows)
@@ -208,8 +212,8 @@ class RangeEncoder:
             column.close()
         self.keys.close()
         self.items.close()
-        self.names_of_node.texts.close()
-        self.names_of_entry.texts.close()
+        self.names_of_node.unique_names.close()
+        self.names_of_entry.unique_names.close()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -226,9 +230,9 @@ class RangeEncoder:
             self.node_columns.append(self._column_of(p, at))
             names.offsets_in_pack.put_u32(at)
             at = listpack_walk.next_at(p, at)
-        if self.fields is not None:
+        if self.map_column is not None:
             names.examine(p)
-        self.run_appender.bind(self.node_columns, names.texts, names.are_utf8)
+        self.run_appender.bind(self.node_columns, names.unique_names, names.are_utf8)
         self.work += at - node.fields_at
         return at
 
@@ -236,12 +240,12 @@ class RangeEncoder:
     def _column_of(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> Column:
         """Return the column of the field whose name is the element at `at`, or the ignored one."""
         column: Column
-        if len(self.field_columns) > FEW_COLUMNS:
-            return self.by_name.get(field_names.element_text(p, at), self.ignored)
+        if len(self.field_columns) > NAME_COMPARISON_COLUMNS_MAX:
+            return self.columns_by_name.get(field_names.element_text(p, at), self.ignored_column)
         for column in self.field_columns:
-            if column.matches_element(p, at):
+            if column.name_is_element(p, at):
                 return column
-        return self.ignored
+        return self.ignored_column
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -252,30 +256,30 @@ class RangeEncoder:
         start: cython.Py_ssize_t = walk.piece_at
         end: cython.Py_ssize_t = self._locate_values(walk, p)
         for column in self.columns:
-            if column.kind >= kinds.TEXT:
-                if column.found and not column.parse(p):
+            if column.kind >= kinds.TEXT_KIND:
+                if column.has_value and not column.parse(p):
                     column.misfits += 1
                     good = self._handle_malformed(column)
-            elif column.kind == kinds.FIELDS:
-                column.found = True
-                self.escape = column.utf8 and not self._is_utf8(p, column)
-                if self.escape:
+            elif column.kind == kinds.FIELDS_KIND:
+                column.has_value = True
+                self.must_escape = column.utf8 and not self._is_utf8(p, column)
+                if self.must_escape:
                     good = self._handle_not_utf8(column, end - start)
-            elif column.kind != kinds.CORRUPT and not column.read_id(self.ms, self.seq):
+            elif column.kind != kinds.CORRUPT_KIND and not column.read_id(self.ms, self.seq):
                 good = self._handle_too_large(column)
-            if not column.found and not column.nullable:
+            if not column.has_value and not column.nullable:
                 good = self._handle_malformed(column)
         self.work += end - start + CELL_WORK * len(self.columns)
-        if walk.same:  # its bytes do not contain the names, but a map does
-            self.work += self.names_of_node.texts.values.used
+        if walk.has_same_fields:  # its bytes do not contain the names, but a map does
+            self.work += self.names_of_node.unique_names.values.used
         if not good and self.mode == DROPMALFORMED:
             self.dropped += 1
         else:
-            if not good and self.corrupt is not None:
-                self._store_corrupt(walk, self.corrupt)
+            if not good and self.corrupt_column is not None:
+                self._store_corrupt(walk, self.corrupt_column)
             self._write(p)
         walk.piece_at = end  # the walk continues there
-        walk.left = 1
+        walk.elements_left = 1
         return good
 
     @cython.cfunc
@@ -286,19 +290,19 @@ class RangeEncoder:
         i: cython.longlong
         column: Column
         for column in self.columns:
-            column.found = False
-        if not walk.same:
+            column.has_value = False
+        if not walk.has_same_fields:
             return self._locate_named_values(walk, p)
-        if self.fields is not None:
+        if self.map_column is not None:
             self.names = self.names_of_node
             self.value_offsets.used = 0
             for i in range(walk.field_count):
                 self.value_offsets.put_u32(at)
                 column = self.node_columns[i]
-                at = column.read_element(p, at)
+                at = column.locate_element_value(p, at)
         else:
             for column in self.node_columns:  # the last value of a repeated field counts
-                at = column.read_element(p, at)
+                at = column.locate_element_value(p, at)
         return at
 
     @cython.cfunc
@@ -313,11 +317,11 @@ class RangeEncoder:
         self.value_offsets.used = 0
         for _ in range(walk.field_count):
             names.offsets_in_pack.put_u32(at)
-            column = self._column_of(p, at) if self.field_columns else self.ignored
+            column = self._column_of(p, at) if self.field_columns else self.ignored_column
             at = listpack_walk.next_at(p, at)
             self.value_offsets.put_u32(at)
-            at = column.read_element(p, at)
-        if self.fields is not None:
+            at = column.locate_element_value(p, at)
+        if self.map_column is not None:
             self.names = names
             names.examine(p)
         return at
@@ -338,7 +342,7 @@ class RangeEncoder:
         """Raise, or let the map be written with escapes. Return False: the entry is malformed."""
         column.misfits += 1
         if self.mode == FAILFAST:
-            raise malformed.not_utf8(self.stream, self._entry_id())
+            raise malformed.not_utf8_error(self.stream, self._entry_id())
         self.work += 4 * (size + self.names.total_bytes)
         if size + self.names.total_bytes > field_names.ESCAPED_BYTES_MAX:
             self._handle_malformed(column)
@@ -348,9 +352,9 @@ class RangeEncoder:
     @cython.exceptval(-1, check=False)
     def _handle_malformed(self, column: Column) -> cython.bint:
         """Raise, or make the value null, for an entry without a fitting value. Return False."""
-        column.found = False
+        column.has_value = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            raise malformed.missing_value(self.stream, self._entry_id(), column.name)
+            raise malformed.missing_value_error(self.stream, self._entry_id(), column.name)
         return False
 
     @cython.cfunc
@@ -358,10 +362,10 @@ class RangeEncoder:
     def _handle_too_large(self, column: Column) -> cython.bint:
         """Raise, or make the value null, for an ID with a part that is too large. Return False."""
         column.misfits += 1
-        column.found = False
+        column.has_value = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-            raise malformed.too_large(self.stream, self._entry_id(), part)
+            part: str = "sequence" if column.kind == kinds.SEQUENCE_KIND else "time"
+            raise malformed.id_part_error(self.stream, self._entry_id(), part)
         return False
 
     @cython.cfunc
@@ -374,9 +378,9 @@ class RangeEncoder:
         words: list[bytes] = []
         while walk.next_piece():
             words.append(walk.piece())
-        column.raw = malformed.entry_json(self._entry_id(), words)
-        column.found = True
-        self.work += CORRUPT_WORK + len(column.raw)
+        column.converted_value = malformed.entry_json(self._entry_id(), words)
+        column.has_value = True
+        self.work += CORRUPT_WORK + len(column.converted_value)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -384,9 +388,9 @@ class RangeEncoder:
         """Append the values of all columns."""
         column: Column
         for column in self.columns:
-            if column.kind == kinds.ID:
+            if column.kind == kinds.ID_KIND:
                 column.write_id(self.ms, self.seq, self.rows)
-            elif column.kind == kinds.FIELDS:
+            elif column.kind == kinds.FIELDS_KIND:
                 self._write_pairs(p, column)
             else:
                 column.write(p, self.rows)
@@ -402,12 +406,12 @@ class RangeEncoder:
         keys: Column = self.keys
         before: cython.uint = keys.values.used
         if column.write_validity(self.rows):
-            keys.values.put(names.texts.values.p, 0, names.texts.values.used)
-            for i in range(1, names.texts.offsets.used // 4):
-                keys.offsets.put_u32(before + mem.u32le(names.texts.offsets.p, 4 * i))
+            keys.values.put(names.unique_names.values.p, 0, names.unique_names.values.used)
+            for i in range(1, names.unique_names.offsets.used // 4):
+                keys.offsets.put_u32(before + mem.u32le(names.unique_names.offsets.p, 4 * i))
             for i in range(self.value_offsets.used // 4):
-                if not names.repeated.p[i] and self.escape and column.utf8_values:
+                if not names.repeated_flags.p[i] and self.must_escape and column.utf8_values:
                     field_names.append_escaped(self.items, p, mem.u32le(self.value_offsets.p, 4 * i))
-                elif not names.repeated.p[i]:
+                elif not names.repeated_flags.p[i]:
                     self.items.append_element(p, mem.u32le(self.value_offsets.p, 4 * i))
         return column.offsets.put_u32(keys.offsets.used // 4 - 1)

@@ -22,17 +22,19 @@ class FieldNames:
     """The names of an entry's fields, for the map of all fields."""
 
     offsets_in_pack: GrowableBuffer  # where they are in the listpack, u32 each
-    repeated: GrowableBuffer  # a byte each: 1 if a later name is the same, because a map has each key once
+    repeated_flags: (
+        GrowableBuffer  # a byte each: 1 if a later name is the same, because a map has each key once
+    )
     are_utf8: cython.bint  # whether all are UTF-8
     escape: cython.bint  # whether to escape bytes that are not UTF-8
     total_bytes: cython.Py_ssize_t  # total bytes
-    texts: Column  # the names that are not repeated: the keys of each row
+    unique_names: Column  # the names that are not repeated: the keys of each row
 
     def __init__(self, escape: cython.bint) -> None:
         self.escape = escape
         self.offsets_in_pack = GrowableBuffer(64)
-        self.repeated = GrowableBuffer(64)
-        self.texts = Column("text")
+        self.repeated_flags = GrowableBuffer(64)
+        self.unique_names = Column("text")
         self.are_utf8 = False
         self.total_bytes = 0
 
@@ -48,9 +50,9 @@ class FieldNames:
         name: bytes
         self.are_utf8 = True
         self.total_bytes = 0
-        self.repeated.used = 0
-        if self.repeated.cap < count:
-            self.repeated.grow(count)
+        self.repeated_flags.used = 0
+        if self.repeated_flags.cap < count:
+            self.repeated_flags.grow(count)
         for i in range(count):
             at = mem.u32le(self.offsets_in_pack.p, 4 * i)
             self.total_bytes += listpack_walk.next_at(p, at) - at
@@ -58,15 +60,15 @@ class FieldNames:
         escape: cython.bint = self.escape and not self.are_utf8 and self.total_bytes <= ESCAPED_BYTES_MAX
         for i in range(count):
             at = mem.u32le(self.offsets_in_pack.p, 4 * i)
-            self.repeated.p[i] = 0
+            self.repeated_flags.p[i] = 0
             if count <= FEW_NAMES and not escape:
                 for j in range(i):
                     if same_text(p, mem.u32le(self.offsets_in_pack.p, 4 * j), at):
-                        self.repeated.p[j] = 1
+                        self.repeated_flags.p[j] = 1
             else:
                 name = growable_buffer.escaped(element_text(p, at)) if escape else element_text(p, at)
                 if name in latest:
-                    self.repeated.p[latest[name]] = 1
+                    self.repeated_flags.p[latest[name]] = 1
                 latest[name] = i
         self._join(p, count, escape)
         return count
@@ -76,16 +78,16 @@ class FieldNames:
     def _join(
         self, p: cython.p_const_uchar, count: cython.Py_ssize_t, escape: cython.bint
     ) -> cython.Py_ssize_t:
-        """Fill `texts`."""
+        """Fill `unique_names`."""
         i: cython.Py_ssize_t
-        self.texts.values.used = 0
-        self.texts.offsets.used = 4
+        self.unique_names.values.used = 0
+        self.unique_names.offsets.used = 4
         for i in range(count):
-            if not self.repeated.p[i] and escape:
-                append_escaped(self.texts, p, mem.u32le(self.offsets_in_pack.p, 4 * i))
-            elif not self.repeated.p[i]:
-                self.texts.append_element(p, mem.u32le(self.offsets_in_pack.p, 4 * i))
-        return self.texts.values.used
+            if not self.repeated_flags.p[i] and escape:
+                append_escaped(self.unique_names, p, mem.u32le(self.offsets_in_pack.p, 4 * i))
+            elif not self.repeated_flags.p[i]:
+                self.unique_names.append_element(p, mem.u32le(self.offsets_in_pack.p, 4 * i))
+        return self.unique_names.values.used
 
 
 @cython.cfunc

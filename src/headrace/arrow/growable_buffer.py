@@ -8,11 +8,13 @@ from headrace import mem
 
 HYPHEN = cython.declare(cython.uchar, 45)
 ZERO = cython.declare(cython.uint, 48)
-DECIMAL_MAX = cython.declare(cython.Py_ssize_t, 20)  # the digits of a u64, or a sign and those of an i64
-ID_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
+DECIMAL_BYTES_MAX = cython.declare(
+    cython.Py_ssize_t, 20
+)  # the digits of a u64, or a sign and those of an i64
+ID_BYTES_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
 # A server reuses the buffers of a batch for the next one, because new memory from the kernel costs more than
 # writing to it. Limits of the pool:
-POOL_MAX = cython.declare(cython.Py_ssize_t, 16)
+POOL_BUFFERS_MAX = cython.declare(cython.Py_ssize_t, 16)
 POOL_BUFFER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 19)
 POOL: list[GrowableBuffer] = cython.declare(list, [])
 
@@ -32,18 +34,18 @@ class GrowableBuffer:
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
     # of the last ID: where it begins, how many digits its time has before the last three, and their value
-    id_at: cython.Py_ssize_t
-    id_digits: cython.Py_ssize_t
-    id_thousands: cython.ulonglong
+    last_id_offset: cython.Py_ssize_t
+    last_id_second_digits: cython.Py_ssize_t
+    last_id_seconds: cython.ulonglong
 
     def __init__(self, cap: cython.Py_ssize_t) -> None:
         self.buf = bytearray(cap)
         self.p = self.buf
         self.cap = cap
         self.used = 0
-        self.id_at = 0
-        self.id_digits = 0
-        self.id_thousands = 0
+        self.last_id_offset = 0
+        self.last_id_second_digits = 0
+        self.last_id_seconds = 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -139,8 +141,8 @@ class GrowableBuffer:
     @cython.exceptval(-1, check=False)
     def put_decimal(self, v: cython.longlong) -> cython.Py_ssize_t:
         """Append the decimal digits of v."""
-        if self.used + DECIMAL_MAX > self.cap:
-            self.grow(DECIMAL_MAX)
+        if self.used + DECIMAL_BYTES_MAX > self.cap:
+            self.grow(DECIMAL_BYTES_MAX)
         magnitude: cython.ulonglong = mem.as_unsigned(v)
         if v < 0:
             self.p[self.used] = HYPHEN
@@ -153,8 +155,8 @@ class GrowableBuffer:
     @cython.exceptval(-1, check=False)
     def put_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """Append the text of an ID. Most digits of its time are copied from the previous ID if they agree."""
-        if self.used + ID_MAX > self.cap:
-            self.grow(ID_MAX)
+        if self.used + ID_BYTES_MAX > self.cap:
+            self.grow(ID_BYTES_MAX)
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.used
         thousands: cython.ulonglong = ms // 1000
@@ -162,13 +164,13 @@ class GrowableBuffer:
         if thousands == 0:
             at += mem.put_decimal(p, at, ms)
         else:
-            if self.id_digits > 0 and thousands == self.id_thousands:
-                mem.copy(p, at, p, self.id_at, self.id_digits)
+            if self.last_id_second_digits > 0 and thousands == self.last_id_seconds:
+                mem.copy(p, at, p, self.last_id_offset, self.last_id_second_digits)
             else:
-                self.id_thousands = thousands
-                self.id_digits = mem.put_decimal(p, at, thousands)
-            self.id_at = at
-            at += self.id_digits
+                self.last_id_seconds = thousands
+                self.last_id_second_digits = mem.put_decimal(p, at, thousands)
+            self.last_id_offset = at
+            at += self.last_id_second_digits
             p[at] = ZERO + left // 100
             p[at + 1] = ZERO + left // 10 % 10
             p[at + 2] = ZERO + left % 10
@@ -185,7 +187,7 @@ class GrowableBuffer:
         self.p = self.buf
         mem.resize(full, self.used)
         self.used = 0
-        self.id_digits = 0
+        self.last_id_second_digits = 0
         return full
 
 
@@ -209,7 +211,7 @@ def acquire() -> GrowableBuffer:
 @cython.ccall
 def release(buffer: GrowableBuffer) -> cython.void:
     """Return a buffer to the pool, unless it is full or the buffer is too large."""
-    if len(POOL) < POOL_MAX and buffer.cap <= POOL_BUFFER_BYTES_MAX:
+    if len(POOL) < POOL_BUFFERS_MAX and buffer.cap <= POOL_BUFFER_BYTES_MAX:
         buffer.used = 0
-        buffer.id_digits = 0
+        buffer.last_id_second_digits = 0
         POOL.append(buffer)

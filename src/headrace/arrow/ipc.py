@@ -42,8 +42,8 @@ from headrace.arrow.growable_buffer import GrowableBuffer
 CONTINUATION = cython.declare(cython.uint, 0xFFFFFFFF)
 ALIGNMENT = cython.declare(cython.Py_ssize_t, 64)
 PREFIX_BYTES = cython.declare(cython.Py_ssize_t, 8)
-VERSION = cython.declare(cython.uint, 4)  # V5
-RECORD_BATCH = cython.declare(cython.uint, 3)
+METADATA_VERSION = cython.declare(cython.uint, 4)  # V5
+RECORD_BATCH_HEADER_TYPE = cython.declare(cython.uint, 3)
 MESSAGE_VTABLE_OFFSET = cython.declare(cython.Py_ssize_t, 4)
 MESSAGE_OFFSET = cython.declare(cython.Py_ssize_t, 16)
 BATCH_VTABLE_OFFSET = cython.declare(cython.Py_ssize_t, 36)
@@ -56,16 +56,16 @@ NODES_OFFSET = cython.declare(cython.Py_ssize_t, 68)
 class BatchMessage:
     """Builds the message from the columns of a batch, which must not change until it is written."""
 
-    nodes: GrowableBuffer  # (rows, nulls) i64 each
-    spans: GrowableBuffer  # (offset, bytes) i64 each
-    pieces: list[GrowableBuffer]  # the buffers of the body; empty ones are only in spans
-    size: cython.Py_ssize_t  # of the body
+    field_nodes: GrowableBuffer  # (rows, nulls) i64 each
+    buffer_spans: GrowableBuffer  # (offset, bytes) i64 each
+    body_buffers: list[GrowableBuffer]  # the buffers of the body; empty ones are only in spans
+    body_bytes: cython.Py_ssize_t  # of the body
 
     def __init__(self) -> None:
-        self.nodes = GrowableBuffer(64)
-        self.spans = GrowableBuffer(128)
-        self.pieces = []
-        self.size = 0
+        self.field_nodes = GrowableBuffer(64)
+        self.buffer_spans = GrowableBuffer(128)
+        self.body_buffers = []
+        self.body_bytes = 0
 
     @cython.ccall
     def add(self, column: Column, rows: cython.Py_ssize_t) -> cython.void:
@@ -91,7 +91,7 @@ class BatchMessage:
     @cython.ccall
     def head(self, rows: cython.Py_ssize_t) -> bytearray:
         """Return everything before the body."""
-        metadata: cython.Py_ssize_t = NODES_OFFSET + 12 + self.nodes.used + self.spans.used
+        metadata: cython.Py_ssize_t = NODES_OFFSET + 12 + self.field_nodes.used + self.buffer_spans.used
         size: cython.Py_ssize_t = padded(PREFIX_BYTES + metadata)
         head: bytearray = bytearray(size)
         p: cython.p_uchar = head
@@ -99,18 +99,18 @@ class BatchMessage:
         mem.put_u32le(p, 4, size - PREFIX_BYTES)
         self._put_head(p, rows)
         at: cython.Py_ssize_t = PREFIX_BYTES + NODES_OFFSET
-        mem.put_u32le(p, at, self.nodes.used // 16)
-        mem.copy(p, at + 4, self.nodes.p, 0, self.nodes.used)
-        at += 4 + self.nodes.used + 4
-        mem.put_u32le(p, at, self.spans.used // 16)
-        mem.copy(p, at + 4, self.spans.p, 0, self.spans.used)
+        mem.put_u32le(p, at, self.field_nodes.used // 16)
+        mem.copy(p, at + 4, self.field_nodes.p, 0, self.field_nodes.used)
+        at += 4 + self.field_nodes.used + 4
+        mem.put_u32le(p, at, self.buffer_spans.used // 16)
+        mem.copy(p, at + 4, self.buffer_spans.p, 0, self.buffer_spans.used)
         return head
 
     def to_bytes(self, rows: int) -> bytes:
         """Return the whole message: its head and its pieces, each padded."""
         parts = [bytes(self.head(rows))]
         piece: GrowableBuffer
-        for piece in self.pieces:
+        for piece in self.body_buffers:
             parts.append(mem.to_bytes(piece.p, 0, piece.used))
             parts.append(bytes(padded(piece.used) - piece.used))
         return b"".join(parts)
@@ -125,31 +125,31 @@ class BatchMessage:
         _put_vtable(p, PREFIX_BYTES + MESSAGE_VTABLE_OFFSET, 12, 4, 6, 16)
         mem.put_u16le(p, PREFIX_BYTES + MESSAGE_VTABLE_OFFSET + 10, 8)
         mem.put_u32le(p, message, MESSAGE_OFFSET - MESSAGE_VTABLE_OFFSET)
-        mem.put_u16le(p, message + 4, VERSION)
-        p[message + 6] = RECORD_BATCH
-        mem.put_u64le(p, message + 8, self.size)
+        mem.put_u16le(p, message + 4, METADATA_VERSION)
+        p[message + 6] = RECORD_BATCH_HEADER_TYPE
+        mem.put_u64le(p, message + 8, self.body_bytes)
         mem.put_u32le(p, message + 16, BATCH_OFFSET - MESSAGE_OFFSET - 16)
         _put_vtable(p, PREFIX_BYTES + BATCH_VTABLE_OFFSET, 10, 8, 4, 16)
         mem.put_u32le(p, batch, BATCH_OFFSET - BATCH_VTABLE_OFFSET)
         mem.put_u32le(p, batch + 4, NODES_OFFSET - BATCH_OFFSET - 4)
         mem.put_u64le(p, batch + 8, rows)
-        mem.put_u32le(p, batch + 16, NODES_OFFSET + 8 + self.nodes.used - BATCH_OFFSET - 16)
+        mem.put_u32le(p, batch + 16, NODES_OFFSET + 8 + self.field_nodes.used - BATCH_OFFSET - 16)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _add_node(self, rows: cython.Py_ssize_t, nulls: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return _put_pair(self.nodes, rows, nulls)
+        return _put_pair(self.field_nodes, rows, nulls)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _add_buffer(self, piece: GrowableBuffer | None) -> cython.Py_ssize_t:
         """Add a buffer to the body; None for a validity that is not needed."""
         if piece is None or piece.used == 0:
-            return _put_pair(self.spans, self.size, 0)
-        _put_pair(self.spans, self.size, piece.used)
-        self.pieces.append(piece)
-        self.size += padded(piece.used)
-        return self.size
+            return _put_pair(self.buffer_spans, self.body_bytes, 0)
+        _put_pair(self.buffer_spans, self.body_bytes, piece.used)
+        self.body_buffers.append(piece)
+        self.body_bytes += padded(piece.used)
+        return self.body_bytes
 
 
 @cython.cfunc

@@ -27,7 +27,7 @@ class MalformedEntry(HeadraceError):
     """An entry that does not fit the schema, where the mode or a NOT NULL column forbids a null."""
 
 
-def missing_value(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
+def missing_value_error(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
     """Return the error for an entry without a fitting value for the field of that name; b"" for no field."""
     what = f"field {name.decode(errors='replace')!r}" if name else "a field"
     return MalformedEntry(
@@ -36,7 +36,7 @@ def missing_value(stream: str, entry_id: str, name: bytes) -> MalformedEntry:
     )
 
 
-def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
+def id_part_error(stream: str, entry_id: str, part: str) -> MalformedEntry:
     """Return the error for a part of an ID, "sequence" or "time", that is too large for its column."""
     kind = "LONG" if part == "sequence" else "TIMESTAMP"
     return MalformedEntry(
@@ -44,7 +44,7 @@ def too_large(stream: str, entry_id: str, part: str) -> MalformedEntry:
     )
 
 
-def not_utf8(stream: str, entry_id: str) -> MalformedEntry:
+def not_utf8_error(stream: str, entry_id: str) -> MalformedEntry:
     """Return the error for an entry with a name or value that is not UTF-8, for a map of text."""
     return MalformedEntry(
         f"stream {stream!r}, entry {entry_id}: a name or value is not UTF-8, "

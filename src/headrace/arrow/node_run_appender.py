@@ -24,7 +24,7 @@ from headrace.arrow.run_appender import RunAppender
 from headrace.streams.node import Node
 from headrace.structures import listpack_walk, stream_id
 
-SAME_FIELDS = cython.declare(cython.longlong, 2)  # the flags of an entry of a run, which is not deleted
+SAME_FIELDS_FLAG = cython.declare(cython.longlong, 2)  # the flags of an entry of a run, which is not deleted
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # shorter runs are encoded entry by entry
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 
@@ -35,16 +35,16 @@ class NodeRunAppender(RunAppender):
     """Appends runs to the columns of an encoder.
 
     can_append    whether entries with the fields of the current node can be a run; set by bind()
-    end, ms, seq  after append(): where the last entry of the run ends, and its ID
+    run_end, ms, seq  after append(): where the last entry of the run ends, and its ID
     work          after append(): the cost of the run
     """
 
     key_bytes: GrowableBuffer  # the names of the node's fields, concatenated; empty without a map
     key_ends: GrowableBuffer  # 0, and where each name ends
     value_offsets: GrowableBuffer
-    pairs: cython.Py_ssize_t  # fields of an entry
+    pair_count: cython.Py_ssize_t  # fields of an entry
     can_append: cython.bint
-    end: cython.Py_ssize_t
+    run_end: cython.Py_ssize_t
     ms: cython.ulonglong
     seq: cython.ulonglong
     work: cython.Py_ssize_t
@@ -53,9 +53,9 @@ class NodeRunAppender(RunAppender):
         RunAppender.__init__(self, columns, keys, items)
         self.key_bytes = self.key_ends = keys.values
         self.value_offsets = GrowableBuffer(64)
-        self.pairs = 0
+        self.pair_count = 0
         self.can_append = False
-        self.end = 0
+        self.run_end = 0
         self.ms = 0
         self.seq = 0
         self.work = 0
@@ -66,20 +66,20 @@ class NodeRunAppender(RunAppender):
         """Set the columns and names of the fields of the entries to come."""
         i: cython.Py_ssize_t
         column: Column
-        self.pairs = len(bound)
+        self.pair_count = len(bound)
         self.key_bytes = texts.values
         self.key_ends = texts.offsets
         self.can_append = self.supports_columns
         for column in self.columns:
-            column.token_number = 0 if column.kind < kinds.CORRUPT else -1
-        for i in range(self.pairs):  # of a field named twice the last value counts
+            column.token_number = 0 if column.kind < kinds.CORRUPT_KIND else -1
+        for i in range(self.pair_count):  # of a field named twice the last value counts
             column = bound[i]
             column.token_number = i
         for column in self.columns:
             if column.token_number < 0 and not column.nullable:
                 self.can_append = False
-            elif column.kind == kinds.FIELDS:
-                once: cython.bint = texts.offsets.used // 4 - 1 == self.pairs
+            elif column.kind == kinds.FIELDS_KIND:
+                once: cython.bint = texts.offsets.used // 4 - 1 == self.pair_count
                 if not once or (column.utf8 and not are_utf8):
                     self.can_append = False
         return self.can_append
@@ -120,10 +120,10 @@ class NodeRunAppender(RunAppender):
             else max(self.max_entries // 4, 1)
         )
         if good > 0:
-            self.end = self._value_offset(good - 1, self.pairs + 1)
+            self.run_end = self._value_offset(good - 1, self.pair_count + 1)
             self.ms = mem.u64le(self.ids.p, 16 * good - 16)
             self.seq = mem.u64le(self.ids.p, 16 * good - 8)
-            self.work = self.end - at + good * self._row_work()
+            self.work = self.run_end - at + good * self._row_work()
         return good
 
     @cython.cfunc
@@ -135,7 +135,7 @@ class NodeRunAppender(RunAppender):
     @cython.cfunc
     @cython.exceptval(check=False)
     def _value_offset(self, i: cython.Py_ssize_t, j: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return mem.u32le(self.value_offsets.p, 4 * (i * (self.pairs + 2) + j))
+        return mem.u32le(self.value_offsets.p, 4 * (i * (self.pair_count + 2) + j))
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -153,7 +153,7 @@ class NodeRunAppender(RunAppender):
         value_offsets: GrowableBuffer = self.value_offsets
         ids: GrowableBuffer = self.ids
         stop: cython.Py_ssize_t = node.pack.used
-        size: cython.Py_ssize_t = 4 * (self.pairs + 2)
+        size: cython.Py_ssize_t = 4 * (self.pair_count + 2)
         row_work: cython.Py_ssize_t = self._row_work()
         begin: cython.Py_ssize_t = at
         count: cython.Py_ssize_t = 0
@@ -163,7 +163,7 @@ class NodeRunAppender(RunAppender):
         seq: cython.ulonglong
         if ids.cap < 16 * max_entries:
             ids.grow(16 * max_entries)
-        while count < max_entries and at < stop and p[at] == SAME_FIELDS:
+        while count < max_entries and at < stop and p[at] == SAME_FIELDS_FLAG:
             if offset + size > value_offsets.cap:
                 value_offsets.used = offset
                 value_offsets.grow(size)
@@ -175,7 +175,7 @@ class NodeRunAppender(RunAppender):
             at = _next_element(p, at)
             if ms > kinds.TIMESTAMP_MS_MAX or seq > kinds.I64_MAX or stream_id.before(to_ms, to_seq, ms, seq):
                 break
-            for _ in range(self.pairs):
+            for _ in range(self.pair_count):
                 offset += 4
                 mem.put_u32le(value_offsets.p, offset, at)
                 at = _next_element(p, at)
@@ -195,15 +195,15 @@ class NodeRunAppender(RunAppender):
         self, p: cython.p_const_uchar, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append a column's values; return how many precede the first that does not fit."""
-        if column.kind == kinds.TIMESTAMP:
+        if column.kind == kinds.TIMESTAMP_KIND:
             return self.append_id_parts(rows, column, 0, 1000)
-        if column.kind == kinds.SEQUENCE:
+        if column.kind == kinds.SEQUENCE_KIND:
             return self.append_id_parts(rows, column, 8, 1)
-        if column.kind == kinds.ID:
+        if column.kind == kinds.ID_KIND:
             return self._append_ids(rows, column)
-        if column.kind == kinds.FIELDS:
+        if column.kind == kinds.FIELDS_KIND:
             return self._append_maps(p, rows, column)
-        if column.kind == kinds.INTEGER or column.kind == kinds.REAL:
+        if column.kind == kinds.INTEGER_KIND or column.kind == kinds.REAL_KIND:
             return self._append_numbers(p, rows, column)
         return self._append_texts(p, rows, column)
 
@@ -232,11 +232,11 @@ class NodeRunAppender(RunAppender):
         """Append integers or reals; return how many precede the first that does not fit."""
         values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
-        real: cython.bint = column.kind == kinds.REAL
+        real: cython.bint = column.kind == kinds.REAL_KIND
         if values.used + column.width * rows > values.cap:
             values.grow(column.width * rows)
         for i in range(rows):
-            column.read_element(p, self._value_offset(i, column.token_number + 1))
+            column.locate_element_value(p, self._value_offset(i, column.token_number + 1))
             if not column.parse(p):
                 return i
             if real:
@@ -253,7 +253,7 @@ class NodeRunAppender(RunAppender):
         """Append texts; return how many precede the first that is not UTF-8, if that is required."""
         values: GrowableBuffer = column.values
         offsets: GrowableBuffer = column.offsets
-        checked: cython.bint = column.kind == kinds.TEXT
+        checked: cython.bint = column.kind == kinds.TEXT_KIND
         offset: cython.Py_ssize_t = 4 * (column.token_number + 1)
         i: cython.Py_ssize_t
         if offsets.used + 4 * rows > offsets.cap:
@@ -261,7 +261,7 @@ class NodeRunAppender(RunAppender):
         for i in range(rows):
             if not _put_element(values, p, mem.u32le(self.value_offsets.p, offset), checked):
                 return i
-            offset += 4 * (self.pairs + 2)
+            offset += 4 * (self.pair_count + 2)
             mem.put_u32le(offsets.p, offsets.used, values.used)
             offsets.used += 4
         return rows
@@ -280,13 +280,13 @@ class NodeRunAppender(RunAppender):
         offset: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         _: cython.Py_ssize_t
-        if ends.used + 4 * rows * self.pairs > ends.cap:
-            ends.grow(4 * rows * self.pairs)
+        if ends.used + 4 * rows * self.pair_count > ends.cap:
+            ends.grow(4 * rows * self.pair_count)
         if offsets.used + 4 * rows > offsets.cap:
             offsets.grow(4 * rows)
         for i in range(rows):
             offset += 4
-            for _ in range(self.pairs):
+            for _ in range(self.pair_count):
                 if not _put_element(values, p, mem.u32le(self.value_offsets.p, offset), checked):
                     self._append_keys(i)
                     return i
@@ -294,7 +294,7 @@ class NodeRunAppender(RunAppender):
                 mem.put_u32le(ends.p, ends.used, values.used)
                 ends.used += 4
             offset += 4
-            mem.put_u32le(offsets.p, offsets.used, before + (i + 1) * self.pairs)
+            mem.put_u32le(offsets.p, offsets.used, before + (i + 1) * self.pair_count)
             offsets.used += 4
         self._append_keys(rows)
         return rows
@@ -308,9 +308,9 @@ class NodeRunAppender(RunAppender):
         if rows == 0:
             return 0
         self.keys.values.put(self.key_bytes.p, 0, self.key_bytes.used)
-        for i in range(1, self.pairs + 1):
+        for i in range(1, self.pair_count + 1):
             self.keys.offsets.put_u32(start + mem.u32le(self.key_ends.p, 4 * i))
-        return self.repeat_keys(start, self.pairs, rows - 1)
+        return self.repeat_keys(start, self.pair_count, rows - 1)
 
 
 @cython.cfunc

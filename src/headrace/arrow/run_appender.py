@@ -42,9 +42,9 @@ class RunAppender:
         self.max_entries = RUN_MAX
         column: Column
         for column in columns:
-            if column.kind == kinds.BOOLEAN or column.kind == kinds.CONVERTED:
+            if column.kind == kinds.BOOLEAN_KIND or column.kind == kinds.CONVERTED_KIND:
                 self.supports_columns = False
-            if column.convert is not None and column.kind != kinds.INTEGER:
+            if column.convert is not None and column.kind != kinds.INTEGER_KIND:
                 self.supports_columns = False
 
     @cython.cfunc
@@ -69,13 +69,13 @@ class RunAppender:
         row: cython.Py_ssize_t
         column: Column
         for column in self.columns:
-            column.found = column.token_number >= 0
-            if not column.found:
+            column.has_value = column.token_number >= 0
+            if not column.has_value:
                 for row in range(before, rows):
                     column.write(self.ids.p, row)
                 continue
             column.truncate(rows)
-            if column.kind == kinds.FIELDS:
+            if column.kind == kinds.FIELDS_KIND:
                 self.keys.truncate(mem.u32le(column.offsets.p, 4 * rows))
                 self.items.truncate(mem.u32le(column.offsets.p, 4 * rows))
             if column.nulls:

@@ -25,7 +25,7 @@ from headrace.errors import UsageError, os_error_text
 from headrace.suggestions import suggestion_suffix
 
 # Each command is in the module of its name in commands, which is imported when it is used.
-COMMANDS = {
+SUMMARY_BY_COMMAND = {
     "ack": "Acknowledge entries for a consumer group.",
     "add": "Add entries to a stream.",
     "archive": "Copy streams to an archive: a Delta table, by stream and day.",
@@ -47,22 +47,22 @@ COMMANDS = {
     "trim": "Remove entries that are archived and acknowledged.",
 }
 
-OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT}
+OUTPUT_ERRNOS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT}
 
 
 class Program(click.Group):
-    """The commands of COMMANDS, each imported on first use."""
+    """The commands of SUMMARY_BY_COMMAND, each imported on first use."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         """Return the names in alphabetical order."""
-        return sorted(COMMANDS)
+        return sorted(SUMMARY_BY_COMMAND)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Import and return a command; None if there is none of that name.
 
         Raises UsageError if a package that it needs is not installed.
         """
-        if name not in COMMANDS:
+        if name not in SUMMARY_BY_COMMAND:
             return None
         try:
             module = importlib.import_module(f"headrace.cli.commands.{name}")
@@ -78,15 +78,15 @@ class Program(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the first argument names. NoSuchCommand if there is none."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            text = f"unknown command {args[0]!r}{suggestion_suffix(args[0], COMMANDS)}"
+        if args and args[0] not in SUMMARY_BY_COMMAND and not args[0].startswith("-"):
+            text = f"unknown command {args[0]!r}{suggestion_suffix(args[0], SUMMARY_BY_COMMAND)}"
             raise click.UsageError(text, context)
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list in --help from COMMANDS, so that no command is imported."""
+        """Write the list in --help from SUMMARY_BY_COMMAND, so that no command is imported."""
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(COMMANDS.items()))
+            formatter.write_dl(sorted(SUMMARY_BY_COMMAND.items()))
 
 
 @click.command(
@@ -101,7 +101,7 @@ def program() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program and return its exit code. An error is printed as one line on stderr."""
-    previous = signal.signal(signal.SIGTERM, stop_cleanly)
+    previous = signal.signal(signal.SIGTERM, on_sigterm)
     if sys.stdout is None:  # it was closed: `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if logging.lastResort is not None:  # the handler that prints warnings
@@ -134,16 +134,16 @@ def main(arguments: list[str] | None = None) -> int:
         text = error.object[error.start : error.end]
         return print_error(f"{text!r} cannot be written in {error.encoding}: {error.reason}", 2)
     except OutputLostError as error:
-        return abandon_output(error.cause)
+        return abandon_output_exit_code(error.cause)
     except OSError as error:
-        if error.errno not in OUTPUT_ERRORS:
+        if error.errno not in OUTPUT_ERRNOS:
             raise
-        return abandon_output(error)
+        return abandon_output_exit_code(error)
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
-def abandon_output(error: OSError) -> int:
+def abandon_output_exit_code(error: OSError) -> int:
     """Redirect the failed standard output to nowhere, and return the exit code."""
     # Otherwise Python would report the error again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -158,6 +158,6 @@ def print_error(text: str, code: int) -> int:
     return code
 
 
-def stop_cleanly(number: int, frame: FrameType | None) -> None:
+def on_sigterm(number: int, frame: FrameType | None) -> None:
     """Handle SIGTERM like Ctrl-C, so that the program cleans up."""
     raise KeyboardInterrupt

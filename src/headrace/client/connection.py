@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import redis
 
-from headrace.client.connection_errors import ERROR_REPLIES, as_command_error, reply_text
+from headrace.client.connection_errors import ERROR_REPLY_EXCEPTIONS, as_command_error, error_reply_text
 from headrace.client.stream_names import stream_key
 
 Words = Sequence[bytes | str | int]
@@ -35,7 +35,7 @@ def exchange(connection: Any, requests: Sequence[Words]) -> list[Any]:
         for _ in requests:
             try:
                 replies.append(connection.read_response())
-            except ERROR_REPLIES as error:
+            except ERROR_REPLY_EXCEPTIONS as error:
                 replies.append(error)
         return replies
     except BaseException:
@@ -96,7 +96,7 @@ class RawConnection:
             return str(dict(zip(reply[::2], reply[1::2], strict=True))[b"last-generated-id"], "ascii")
         if "no such key" in str(reply).lower():
             return None
-        self.raise_if_unavailable(reply_text(reply))
+        self.raise_if_unavailable(error_reply_text(reply))
         raise as_command_error(reply)
 
     def send(self, *words: bytes | int) -> None:

@@ -42,7 +42,7 @@ CONNECTION_ERRORS = (
     RedisClusterException,  # no node of a cluster replies, or a slot has no owner at the moment
 )
 AUTH_ERRORS = (AuthenticationError, AuthorizationError)
-UNAVAILABLE_CODES: dict[type[Exception], str] = {
+CODE_BY_UNAVAILABLE_ERROR: dict[type[Exception], str] = {
     MovedError: "MOVED",
     AskError: "ASK",
     TryAgainError: "TRYAGAIN",
@@ -51,12 +51,16 @@ UNAVAILABLE_CODES: dict[type[Exception], str] = {
     ReadOnlyError: "READONLY",
     MasterDownError: "MASTERDOWN",
 }
-UNAVAILABLE_ERRORS = tuple(UNAVAILABLE_CODES)
-ERROR_REPLIES = (ResponseError, BusyLoadingError, *AUTH_ERRORS)  # what redis-py raises for an error reply
+UNAVAILABLE_ERRORS = tuple(CODE_BY_UNAVAILABLE_ERROR)
+ERROR_REPLY_EXCEPTIONS = (
+    ResponseError,
+    BusyLoadingError,
+    *AUTH_ERRORS,
+)  # what redis-py raises for an error reply
 
 
 # What WAIT returns if the server is, or meanwhile became, a replica.
-ROLE_CHANGES = (
+ROLE_CHANGE_ERROR_PREFIXES = (
     "UNBLOCKED",
     "ERR WAIT cannot be used with replica",
     "ERR writes of this connection may be lost",
@@ -76,13 +80,13 @@ class ServerUnavailable(redis.ConnectionError):
     """Another server must be asked, or the same one later. Nothing was executed; open a new connection."""
 
 
-def reply_text(error: Exception) -> str:
+def error_reply_text(error: Exception) -> str:
     """Return the text of a server's error reply, code first; redis-py's exceptions may lack the code."""
-    code = getattr(error, "status_code", None) or UNAVAILABLE_CODES.get(type(error))
+    code = getattr(error, "status_code", None) or CODE_BY_UNAVAILABLE_ERROR.get(type(error))
     return f"{code} {error}" if code else str(error)
 
 
-def describe_replica(info: object) -> str:
+def readonly_error_text(info: object) -> str:
     """Return the error text for a server that replied READONLY: it is a replica; of which primary, if known.
 
     Args:
@@ -96,14 +100,14 @@ def describe_replica(info: object) -> str:
     return f"the server is a replica of {primary} and accepts no writes: use the URL of the primary"
 
 
-def is_role_change(reply: object) -> bool:
+def is_role_change_error(reply: object) -> bool:
     """Return whether a reply to WAIT is the error of a server that is a replica."""
-    return isinstance(reply, CommandError) and str(reply).startswith(ROLE_CHANGES)
+    return isinstance(reply, CommandError) and str(reply).startswith(ROLE_CHANGE_ERROR_PREFIXES)
 
 
 def as_command_error(error: Exception) -> CommandError:
     """Convert redis-py's exception to a CommandError with the server's error code."""
-    return command_error(reply_text(error))
+    return command_error(error_reply_text(error))
 
 
 def cluster_node_error(url: str) -> UsageError:
@@ -116,7 +120,7 @@ def connection_error(url: str, error: Exception) -> HeadraceError:
     if isinstance(error, AskError) and not url.startswith("cluster"):  # or MovedError, which is one
         return cluster_node_error(url)
     if isinstance(error, (ResponseError, *AUTH_ERRORS)):
-        text = reply_text(error)
+        text = error_reply_text(error)
         if isinstance(error, AUTH_ERRORS) and not has_password(url):
             text += " Give the password: redis://:PASSWORD@host, or redis://USER:PASSWORD@host"
         return HeadraceError(f"{without_password(url)}: the server rejected the request: {text}")

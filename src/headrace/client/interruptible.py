@@ -19,13 +19,13 @@ from typing import Any
 import redis
 
 from headrace.client.connection import Words, exchange
-from headrace.client.connection_errors import ERROR_REPLIES
+from headrace.client.connection_errors import ERROR_REPLY_EXCEPTIONS
 from headrace.fork_safe_lock import ForkSafeLock
 
 UNBLOCK_RETRY_MS = 20  # the server may get CLIENT UNBLOCK before the command that blocks
 SPARE_MAX = 16  # wakeup sockets kept for later waits
-PROBE_ID = 0  # no client has it
-CLIENT_ID: Words = (b"CLIENT", b"ID")
+UNUSED_CLIENT_ID = 0  # no client has it
+CLIENT_ID_REQUEST: Words = (b"CLIENT", b"ID")
 
 
 class WakeupSocket:
@@ -105,7 +105,7 @@ class WakeupSocketPool:
 
 def may_unblock(connection: Any) -> bool:
     """Return whether the server and the user's rights allow to end a blocked command."""
-    replies = exchange(connection, [CLIENT_ID, (b"CLIENT", b"UNBLOCK", PROBE_ID)])
+    replies = exchange(connection, [CLIENT_ID_REQUEST, (b"CLIENT", b"UNBLOCK", UNUSED_CLIENT_ID)])
     return isinstance(connection._sock, socket.socket) and not any(
         isinstance(reply, Exception) for reply in replies
     )
@@ -135,19 +135,19 @@ def exchange_until_woken(
             if not poll.poll(timeout_ms):
                 raise redis.TimeoutError("the server did not reply in time")
             if wakeup.clear():
-                timeout_ms = end_blocking(pool, client_id, sock)
+                timeout_ms = unblock_on_other_connection(pool, client_id, sock)
             if connection._sock is not sock:
                 raise redis.ConnectionError("the connection was closed")
         try:
             return connection.read_response()
-        except ERROR_REPLIES as error:
+        except ERROR_REPLY_EXCEPTIONS as error:
             return error
     except BaseException:
         connection.disconnect()
         raise
 
 
-def end_blocking(pool: Any, client_id: int, sock: socket.socket) -> float:
+def unblock_on_other_connection(pool: Any, client_id: int, sock: socket.socket) -> float:
     """Send CLIENT UNBLOCK on another connection until the blocked one has a reply, or is closed.
 
     Returns the milliseconds to wait for that reply.
@@ -157,17 +157,19 @@ def end_blocking(pool: Any, client_id: int, sock: socket.socket) -> float:
     except redis.MaxConnectionsError:
         other = pool.connection_class(**pool.connection_kwargs)
         try:
-            return unblock(other, client_id, sock)
+            return unblock_through(other, client_id, sock)
         finally:
             other.disconnect()
     try:
-        return unblock(other, client_id, sock)
+        return unblock_through(other, client_id, sock)
     finally:
         pool.release(other)
 
 
-def unblock(other: Any, client_id: int, sock: socket.socket) -> float:
-    """Send CLIENT UNBLOCK on the connection `other`, as end_blocking() describes; return its milliseconds.
+def unblock_through(other: Any, client_id: int, sock: socket.socket) -> float:
+    """Send CLIENT UNBLOCK on the connection `other`; return the milliseconds that it took.
+
+    It does what unblock_on_other_connection() describes.
 
     Another thread may close `sock` at any time, and the next one that is opened may get its number.
     """
@@ -186,7 +188,7 @@ def client_id_of(connection: Any) -> int:
     sock, client_id = getattr(connection, "headrace_client_id", (None, 0))
     if sock is not None and sock is connection._sock:
         return int(client_id)
-    (reply,) = exchange(connection, [CLIENT_ID])
+    (reply,) = exchange(connection, [CLIENT_ID_REQUEST])
     if isinstance(reply, Exception):
         raise reply
     connection.headrace_client_id = (connection._sock, reply)

@@ -32,7 +32,7 @@ def redis_client(url: ServerUrl, **settings: Any) -> Any:
     return redis.Redis.from_pool(redis.ConnectionPool(**settings))
 
 
-def client(server: Any, **settings: Any) -> Any:
+def redis_client_of(server: Any, **settings: Any) -> Any:
     """Return redis-py's client of a server.
 
     Args:

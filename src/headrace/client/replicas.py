@@ -36,10 +36,10 @@ from headrace.client.url import ServerUrl
 from headrace.errors import UsageError
 from headrace.fork_safe_lock import ForkSafeLock
 
-PLACE = ("host", "port", "path", "connection_class")  # settings that say where a server is
+ADDRESS_SETTING_NAMES = ("host", "port", "path", "connection_class")  # settings that say where a server is
 
 
-class ReadReplica(Standalone):
+class ReadReplicaTopology(Standalone):
     """The topology of a URL whose reads go to a replica: of the server, or of the Sentinels' master."""
 
     def __init__(self, url: ServerUrl, shown: str) -> None:
@@ -142,7 +142,9 @@ class ReadReplica(Standalone):
         return [self._settings_at(host.decode(), int(port)) for host, port, _ in role[2]]
 
     def _settings_at(self, host: str, port: int) -> dict[str, Any]:
-        settings = {name: value for name, value in self._settings.items() if name not in PLACE}
+        settings = {
+            name: value for name, value in self._settings.items() if name not in ADDRESS_SETTING_NAMES
+        }
         if settings.pop("ssl", False) or self._settings.get("connection_class") is SSLConnection:
             settings["connection_class"] = SSLConnection
         return settings | {"host": host, "port": port}

@@ -16,15 +16,20 @@ from typing import Any
 from headrace.client.url import without_password
 from headrace.errors import UnexpectedReply
 
-Shape = Callable[[object], bool]
+ReplyPredicate = Callable[[object], bool]
 
-ID = re.compile(rb"[0-9]{1,20}(-[0-9]{1,20})?")
-SHOWN_MAX = 60  # characters of a reply in an error
+ID_PATTERN = re.compile(rb"[0-9]{1,20}(-[0-9]{1,20})?")
+SHOWN_REPLY_CHARS_MAX = 60  # characters of a reply in an error
 
 
 def is_integer(reply: object) -> bool:
     """Return whether the reply is an integer, and not a boolean, as redis-py's RESP3 parser may return."""
     return isinstance(reply, int) and not isinstance(reply, bool)
+
+
+def is_cursor(reply: object) -> bool:
+    """Return whether the reply is a cursor: digits."""
+    return isinstance(reply, bytes) and reply.isdigit()
 
 
 def is_count(reply: object) -> bool:
@@ -39,7 +44,7 @@ def is_bytes(reply: object) -> bool:
 
 def is_id(reply: object) -> bool:
     """Return whether the reply is an entry ID, as 1700000000000-0."""
-    return isinstance(reply, bytes) and ID.fullmatch(reply) is not None
+    return isinstance(reply, bytes) and ID_PATTERN.fullmatch(reply) is not None
 
 
 def is_status(reply: object) -> bool:
@@ -47,17 +52,17 @@ def is_status(reply: object) -> bool:
     return isinstance(reply, bytes) and reply.isascii()
 
 
-def maybe(shape: Shape) -> Shape:
+def null_or(shape: ReplyPredicate) -> ReplyPredicate:
     """Return the shape of a reply that is null or has the given shape."""
     return lambda reply: reply is None or shape(reply)
 
 
-def list_of(shape: Shape) -> Shape:
+def list_of(shape: ReplyPredicate) -> ReplyPredicate:
     """Return the shape of a list of any length, whose elements all have the given shape."""
     return lambda reply: isinstance(reply, list) and all(map(shape, reply))
 
 
-def list_beginning_with(shape: Shape) -> Shape:
+def list_empty_or_starting_with(shape: ReplyPredicate) -> ReplyPredicate:
     """Return the shape of a list that is empty, or whose first element has the given shape.
 
     Checking all elements of a page would take long.
@@ -65,7 +70,7 @@ def list_beginning_with(shape: Shape) -> Shape:
     return lambda reply: isinstance(reply, list) and (not reply or shape(reply[0]))
 
 
-def row(*shapes: Shape) -> Shape:
+def list_starting_with(*shapes: ReplyPredicate) -> ReplyPredicate:
     """Return the shape of a list whose first elements have these shapes; more may follow."""
 
     def check(reply: object) -> bool:
@@ -78,7 +83,7 @@ def row(*shapes: Shape) -> Shape:
     return check
 
 
-def pairs(required: Mapping[bytes, Shape]) -> Shape:
+def pairs_including(required: Mapping[bytes, ReplyPredicate]) -> ReplyPredicate:
     """Return the shape of a flat list of names and values, among them the required ones."""
 
     def check(reply: object) -> bool:
@@ -95,12 +100,12 @@ def is_entry(reply: object) -> bool:
 
     The list is null if the entry was deleted.
     """
-    return row(is_id, maybe(list_of(is_bytes)))(reply) and len(reply[1] or ()) % 2 == 0  # type: ignore[index]
+    return list_starting_with(is_id, null_or(list_of(is_bytes)))(reply) and len(reply[1] or ()) % 2 == 0  # type: ignore[index]
 
 
 def is_xarrow_reply(reply: object) -> bool:
     """Return whether this is a reply of XARROW: last ID, four counts, perhaps a list of counts, a message."""
-    if not row(maybe(is_id), is_count, is_count, is_count, is_count)(reply):
+    if not list_starting_with(null_or(is_id), is_count, is_count, is_count, is_count)(reply):
         return False
     *misfits, message = reply[5:] or [None]  # type: ignore[index]
     return is_bytes(message) and (not misfits or (len(misfits) == 1 and list_of(is_count)(misfits[0])))
@@ -108,42 +113,44 @@ def is_xarrow_reply(reply: object) -> bool:
 
 def is_xpending_reply(reply: object) -> bool:
     """Return whether this is a reply of XPENDING: the summary, or a row for each entry."""
-    return row(is_integer, maybe(is_id), maybe(is_id))(reply) or list_of(
-        row(is_id, is_bytes, is_integer, is_integer)
+    return list_starting_with(is_integer, null_or(is_id), null_or(is_id))(reply) or list_of(
+        list_starting_with(is_id, is_bytes, is_integer, is_integer)
     )(reply)
 
 
-IS_STREAM_INFO = pairs(
+IS_STREAM_INFO = pairs_including(
     {
         b"length": is_count,
         b"groups": is_integer,
         b"last-generated-id": is_id,
-        b"first-entry": maybe(is_entry),
-        b"last-entry": maybe(is_entry),
+        b"first-entry": null_or(is_entry),
+        b"last-entry": null_or(is_entry),
     }
 )
-IS_GROUP = pairs(
+IS_GROUP = pairs_including(
     {b"name": is_bytes, b"consumers": is_integer, b"pending": is_integer, b"last-delivered-id": is_id}
 )
-IS_CONSUMER = pairs({b"name": is_bytes, b"pending": is_integer, b"idle": is_integer})
+IS_CONSUMER = pairs_including({b"name": is_bytes, b"pending": is_integer, b"idle": is_integer})
 
-SHAPES: dict[str, Shape] = {
-    "COMMAND INFO": list_of(maybe(list_of(lambda reply: True))),
+SHAPE_BY_COMMAND: dict[str, ReplyPredicate] = {
+    "COMMAND INFO": list_of(null_or(list_of(lambda reply: True))),
     "DEL": is_integer,
-    "DUMP": maybe(is_bytes),
-    "GET": maybe(is_bytes),
+    "DUMP": null_or(is_bytes),
+    "GET": null_or(is_bytes),
     "INFO": is_bytes,
-    "MEMORY USAGE": maybe(is_integer),
-    "SCAN": row(lambda reply: is_bytes(reply) and str(reply, "latin-1").isdigit(), list_of(is_bytes)),  # type: ignore[call-overload]
-    "TIME": row(is_bytes, is_bytes),
+    "MEMORY USAGE": null_or(is_integer),
+    "SCAN": list_starting_with(is_cursor, list_of(is_bytes)),
+    "TIME": list_starting_with(is_bytes, is_bytes),
     "TYPE": is_status,
     "MULTI": is_status,
     "WAIT": is_integer,
     "XACK": is_integer,
-    "XADD": maybe(is_id),
+    "XADD": null_or(is_id),
     "XARROW": is_xarrow_reply,
-    "XAUTOCLAIM": row(is_id, list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply)))),
-    "XCLAIM": list_beginning_with(maybe(lambda reply: is_id(reply) or is_entry(reply))),
+    "XAUTOCLAIM": list_starting_with(
+        is_id, list_empty_or_starting_with(null_or(lambda reply: is_id(reply) or is_entry(reply)))
+    ),
+    "XCLAIM": list_empty_or_starting_with(null_or(lambda reply: is_id(reply) or is_entry(reply))),
     "XCOUNT": is_integer,
     "XINFO CONSUMERS": list_of(IS_CONSUMER),
     "XINFO GROUPS": list_of(IS_GROUP),
@@ -151,16 +158,18 @@ SHAPES: dict[str, Shape] = {
     "XDEL": is_integer,
     "XLEN": is_count,
     "XPENDING": is_xpending_reply,
-    "XRANGE": list_beginning_with(is_entry),
-    "XREAD": maybe(list_of(row(is_bytes, list_beginning_with(is_entry)))),
-    "XREADGROUP": maybe(list_of(row(is_bytes, list_beginning_with(row(is_id))))),
-    "XREVRANGE": list_beginning_with(is_entry),
+    "XRANGE": list_empty_or_starting_with(is_entry),
+    "XREAD": null_or(list_of(list_starting_with(is_bytes, list_empty_or_starting_with(is_entry)))),
+    "XREADGROUP": null_or(
+        list_of(list_starting_with(is_bytes, list_empty_or_starting_with(list_starting_with(is_id))))
+    ),
+    "XREVRANGE": list_empty_or_starting_with(is_entry),
     "XTRIM": is_integer,
 }
 
 
 def command_name(words: Any) -> str:
-    """Return the command of a request as SHAPES has it; with its subcommand, if replies depend on it."""
+    """Return the key of a request in SHAPE_BY_COMMAND: its command, with a subcommand if replies differ."""
     first, *rest = (str(word, "latin-1") if isinstance(word, bytes) else str(word) for word in words[:2])
     name = first.upper()
     return f"{name} {rest[0].upper()}" if rest and name in ("XINFO", "MEMORY", "COMMAND") else name
@@ -169,10 +178,10 @@ def command_name(words: Any) -> str:
 def check_reply(url: str, words: Any, reply: object) -> None:
     """Raise UnexpectedReply unless the reply has the shape of the command's replies.
 
-    Errors, and commands that SHAPES does not have, are not checked.
+    Errors, and commands that SHAPE_BY_COMMAND does not have, are not checked.
     """
     name = command_name(words)
-    shape = SHAPES.get(name)
+    shape = SHAPE_BY_COMMAND.get(name)
     if name == "XINFO STREAM" and len(words) > 3:  # FULL: another reply
         return
     if shape is not None and not isinstance(reply, Exception) and not shape(reply):
@@ -182,8 +191,8 @@ def check_reply(url: str, words: Any, reply: object) -> None:
 def unexpected_reply(url: str, name: str, reply: object) -> UnexpectedReply:
     """Return the error for a reply to a command that cannot be understood."""
     text = repr(reply)
-    if len(text) > SHOWN_MAX:
-        text = text[:SHOWN_MAX] + "..."
+    if len(text) > SHOWN_REPLY_CHARS_MAX:
+        text = text[:SHOWN_REPLY_CHARS_MAX] + "..."
     where = without_password(url)
     return UnexpectedReply(f"{where}: its reply to {name} is not one of Redis: {text}; is it a Redis server?")
 
@@ -194,12 +203,14 @@ def add_reply_checks(client: Any, url: str) -> Any:
     A reply of another shape then raises UnexpectedReply.
     """
     callbacks: dict[str, Callable[..., Any]] = client.response_callbacks
-    for name, shape in SHAPES.items():
+    for name, shape in SHAPE_BY_COMMAND.items():
         callbacks[name] = _guarded(url, name, shape, callbacks.get(name))
     return client
 
 
-def _guarded(url: str, name: str, shape: Shape, convert: Callable[..., Any] | None) -> Callable[..., Any]:
+def _guarded(
+    url: str, name: str, shape: ReplyPredicate, convert: Callable[..., Any] | None
+) -> Callable[..., Any]:
     def check(reply: object, **options: Any) -> Any:
         if not isinstance(reply, Exception) and not options.get("full") and not shape(reply):
             raise unexpected_reply(url, name, reply)

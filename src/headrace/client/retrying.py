@@ -25,7 +25,7 @@ from headrace.client.connection_errors import (
     CONNECTION_ERRORS,
     UNAVAILABLE_ERRORS,
     ServerUnavailable,
-    reply_text,
+    error_reply_text,
 )
 
 INITIAL_DELAY_S = 0.05
@@ -65,7 +65,7 @@ class ReconnectDelay:
         self._delay = INITIAL_DELAY_S
         self.reported = False
 
-    def wait(self, failure: Exception) -> None:
+    def wait_or_raise(self, failure: Exception) -> None:
         """Sleep before the next attempt.
 
         Args:
@@ -91,7 +91,7 @@ class ReconnectDelay:
     def _log(self, failure: Exception) -> None:
         replied = isinstance(failure, (ServerUnavailable, *UNAVAILABLE_ERRORS))
         what = "A server cannot execute a request now" if replied else "Lost a server"
-        log.warning("%s, retrying for %g s: %s", what, self._seconds, reply_text(failure))
+        log.warning("%s, retrying for %g s: %s", what, self._seconds, error_reply_text(failure))
 
 
 def is_repeatable(words: Sequence[bytes]) -> bool:
@@ -114,4 +114,4 @@ def retry_while_lost(seconds: float, work: Callable[[], T]) -> T:
         try:
             return work()
         except CONNECTION_ERRORS as failure:
-            delay.wait(failure)
+            delay.wait_or_raise(failure)

@@ -30,7 +30,7 @@ from headrace.errors import (
     WrongType,
 )
 
-BY_CODE: dict[str, Callable[[str], CommandError]] = {
+ERROR_CLASS_BY_CODE: dict[str, Callable[[str], CommandError]] = {
     "NOGROUP": NoSuchGroup,
     "BUSYGROUP": GroupExists,
     "WRONGTYPE": WrongType,
@@ -47,7 +47,7 @@ BY_CODE: dict[str, Callable[[str], CommandError]] = {
 }
 
 # Errors whose code is ERR are distinguished by their text.
-BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
+ERROR_CLASSES_BY_PREFIX: tuple[tuple[str, type[CommandError]], ...] = (
     ("ERR unknown command", NotSupported),
     ("ERR unknown subcommand", NotSupported),
     ("ERR Unknown subcommand", NotSupported),
@@ -55,7 +55,7 @@ BY_TEXT: tuple[tuple[str, type[CommandError]], ...] = (
     *((one.text, one) for one in (InvalidSyntax, NotAnInteger, ElementsTooLarge)),
 )
 
-ADVICE: dict[type[CommandError], str] = {
+ADVICE_BY_ERROR_CLASS: dict[type[CommandError], str] = {
     NoSuchGroup: "The first consumer creates the group, or stream.group(name, create=True); its option"
     " `recreate` does so whenever it is lost.",
     GroupExists: "stream.group(name) uses the existing group.",
@@ -72,7 +72,7 @@ ADVICE: dict[type[CommandError], str] = {
 }
 
 # By code, where the advice for the class does not help.
-ADVICE_FOR_CODE = {
+ADVICE_BY_CODE = {
     "NOPERM": "An administrator allows it with ACL SETUSER; docs/library.md lists what each call needs."
 }
 DISK_ADVICE = "The server cannot write to its disk: free some space. It keeps retrying, and reads still work."
@@ -97,18 +97,18 @@ def command_error(text: str) -> CommandError:
     """
     text = exec_abort_reason(text)
     code = text.partition(" ")[0]
-    make = BY_CODE.get(code)
+    make = ERROR_CLASS_BY_CODE.get(code)
     if make is None:
-        make = next((kind for words, kind in BY_TEXT if text.startswith(words)), CommandError)
+        make = next((kind for words, kind in ERROR_CLASSES_BY_PREFIX if text.startswith(words)), CommandError)
     error = make(text)
-    if advice := ADVICE_FOR_CODE.get(code) or ADVICE.get(type(error)):
+    if advice := ADVICE_BY_CODE.get(code) or ADVICE_BY_ERROR_CLASS.get(type(error)):
         error.add_note(advice)
     elif "MISCONF" in text:
         error.add_note(DISK_ADVICE)
     return error
 
 
-def not_supported(rejected: CommandError, what: str, since: str) -> NotSupported:
+def not_supported_error(rejected: CommandError, what: str, since: str) -> NotSupported:
     """Return the error for an option that the server does not know; Redis has it since version `since`."""
     error = NotSupported(f"{rejected} ({what}= needs Redis {since} or Headrace)")
     error.__cause__ = rejected

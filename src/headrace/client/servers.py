@@ -24,12 +24,12 @@ from redis.retry import Retry
 
 from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import (
+    CODE_BY_UNAVAILABLE_ERROR,
     CONNECTION_ERRORS,
-    UNAVAILABLE_CODES,
     ServerUnavailable,
     explain_connection_errors,
 )
-from headrace.client.replicas import ReadReplica
+from headrace.client.replicas import ReadReplicaTopology
 from headrace.client.retrying import retry_while_lost
 from headrace.client.stream_names import stream_key, stream_name
 from headrace.client.topology import CONNECTION_SETTINGS, NO_RETRY, Cluster, Topology, topology_of_url
@@ -79,7 +79,9 @@ class Servers:
         # redis-py's client of a cluster has retries of its own. Others would exceed a timeout that is given.
         retry = redispy_retry() if parsed.kind != "cluster" and reconnect_timeout is None else None
         self._topology: Topology = (
-            ReadReplica(parsed, shown) if self.reads_replica else topology_of_url(parsed, shown, retry)
+            ReadReplicaTopology(parsed, shown)
+            if self.reads_replica
+            else topology_of_url(parsed, shown, retry)
         )
         default = self._topology.reconnect_timeout
         self.reconnect_timeout = default if reconnect_timeout is None else reconnect_timeout
@@ -161,7 +163,7 @@ class Servers:
                     raise reply
             each = iter(replies)
             found = {stream: [next(each) for _ in range(n)] for stream, n in counts.items()}
-            if reached and isinstance(self._topology, ReadReplica):
+            if reached and isinstance(self._topology, ReadReplicaTopology):
                 infos = {stream: found[stream][-1] for stream in reached if stream in found}
                 self._topology.require_caught_up(
                     {s: i["last-generated-id"].decode() for s, i in infos.items() if isinstance(i, dict)},
@@ -213,7 +215,7 @@ class Servers:
             return True
         return bool(self.with_retries(lambda: self.client().xread(positions, count=1, block=milliseconds)))
 
-    def owner(self, stream: str) -> str:
+    def owner_node_name(self, stream: str) -> str:
         """Return the name of the node that owns the stream, "" without a cluster.
 
         Streams of one owner may share a connection.
@@ -231,7 +233,7 @@ class Servers:
 
         def work() -> RawConnection:
             connection = RawConnection(self, stream)
-            if reached is not None and isinstance(self._topology, ReadReplica):
+            if reached is not None and isinstance(self._topology, ReadReplicaTopology):
                 try:
                     last_id = connection.last_generated_id()
                     found = {} if last_id is None else {stream: last_id}
@@ -269,7 +271,7 @@ class Servers:
                 the caller must retry until the slot has moved.
         """
         kind, _, rest = error.partition(" ")
-        if kind not in UNAVAILABLE_CODES.values():
+        if kind not in CODE_BY_UNAVAILABLE_ERROR.values():
             return
         if kind in ("MOVED", "ASK"):
             self._topology.on_redirect()

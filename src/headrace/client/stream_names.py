@@ -11,21 +11,25 @@ from __future__ import annotations
 
 import re
 
-ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
-ESCAPED_BACKSLASH = re.compile(rb"\\(?=x[0-9a-f]{2})")
+ESCAPED_BYTE_PATTERN = re.compile(rb"\\x([0-9a-f]{2})")
+BACKSLASH_TO_ESCAPE_PATTERN = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
 def stream_name(key: bytes) -> str:
     """Return the text for a stream's key."""
     if b"\\" in key:
-        key = ESCAPED_BACKSLASH.sub(rb"\\x5c", key)
+        key = BACKSLASH_TO_ESCAPE_PATTERN.sub(rb"\\x5c", key)
     return key.decode("utf-8", "backslashreplace")
 
 
 def stream_key(name: str) -> bytes:
     """Return the stream's key for a text. A lone surrogate stands for a byte, as in sys.argv."""
     raw = name.encode("utf-8", "surrogateescape")
-    return ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), raw) if b"\\x" in raw else raw
+    return (
+        ESCAPED_BYTE_PATTERN.sub(lambda found: bytes.fromhex(found[1].decode()), raw)
+        if b"\\x" in raw
+        else raw
+    )
 
 
 def normalize_name(name: str) -> str:

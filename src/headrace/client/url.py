@@ -26,7 +26,7 @@ from headrace.suggestions import suggestion_suffix
 
 DEFAULT_PORTS = {"sentinel": 26379, "cluster": 6379}
 RESERVED_CHARACTERS = "/ ? # [ ] @ :"
-HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(/\d*)?")
+HOST_AND_PORT_PATTERN = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(/\d*)?")
 URL_FORMS = (
     "redis://host:port, rediss://, unix://path, sentinel://host:port,…/service or cluster://host:port,…"
 )
@@ -78,7 +78,7 @@ def parse_server_url(url: str) -> ServerUrl:
     except ValueError as error:
         # A password with such characters is split at the wrong place; the text would show a part of it.
         wrong = f"write {RESERVED_CHARACTERS} of a password as %XX" if "@" in url else str(error)
-        if HOST_AND_PORT.fullmatch(url):
+        if HOST_AND_PORT_PATTERN.fullmatch(url):
             raise UsageError(f"{url}: not a server's address; did you mean redis://{url}?") from None
         raise UsageError(
             f"{without_password(url)}: not a server's address ({wrong}); expected {URL_FORMS}"

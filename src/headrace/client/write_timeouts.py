@@ -18,12 +18,12 @@ from headrace.client.connection import RawConnection
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.topology import SOCKET_TIMEOUT_S
-from headrace.companion_keys import hash_tagged
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError, HeadraceError
 
 REPLY_PROBE_S = 2.0  # how long a reply may take before the server is probed
 PROBE_TIMEOUT_S = 5.0  # how long to wait for the reply to the probe
-DISK_ERROR = "MISCONF"
+DISK_ERROR_CODE = "MISCONF"
 
 
 def probe_disk_error(servers: Servers, stream: str) -> str:
@@ -34,7 +34,7 @@ def probe_disk_error(servers: Servers, stream: str) -> str:
     Returns:
         The MISCONF error; empty if the server accepts writes, or cannot be asked.
     """
-    key = hash_tagged(stream.encode(errors="surrogateescape")) + b":headrace:none"
+    key = companion_key_prefix(stream.encode(errors="surrogateescape")) + b":headrace:none"
     try:
         connection = RawConnection(servers, stream)
     except (redis.RedisError, HeadraceError, *CONNECTION_ERRORS):
@@ -46,7 +46,7 @@ def probe_disk_error(servers: Servers, stream: str) -> str:
     finally:
         connection.close()
     text = str(reply)
-    return text if isinstance(reply, ResponseError) and text.startswith(DISK_ERROR) else ""
+    return text if isinstance(reply, ResponseError) and text.startswith(DISK_ERROR_CODE) else ""
 
 
 def wait_for_reply(connection: RawConnection, servers: Servers, stream: str) -> None:

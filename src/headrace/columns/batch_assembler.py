@@ -29,7 +29,7 @@ from headrace.streams.stream import Stream
 U64_MAX = (1 << 64) - 1
 NODE_BYTES_MAX = 4096
 NODE_ENTRIES_MAX = 100
-MODE = "PERMISSIVE"
+MALFORMED_MODE = "PERMISSIVE"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class BatchAssembler:
         self._nested_columns = {n for n, spec in enumerate(self._specs) if spec.kind == "nested"}
         self._text_columns = {n for n, spec in enumerate(self._specs) if spec.kind in ("converted", "nested")}
 
-    def arguments(self) -> list[bytes]:
+    def xarrow_arguments(self) -> list[bytes]:
         """Return the arguments name, type, name, type ... of XARROW."""
         words = []
         for n, spec in enumerate(self._specs):
@@ -70,12 +70,12 @@ class BatchAssembler:
         return words
 
     def assemble_converted(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]] | None:
-        """Return the batch of a reply of XARROW to arguments(), and the misfits of its columns.
+        """Return the batch of a reply of XARROW to xarrow_arguments(), and the misfits of its columns.
 
-        None: a column of numbers has other texts, too. Then arguments() has changed: request it again.
+        None: a column of numbers has other texts, too. Then xarrow_arguments() has changed: request it again.
 
         Raises:
-            ProtocolError: if it is not a reply to arguments().
+            ProtocolError: if it is not a reply to xarrow_arguments().
         """
         if len(encoded.misfits) not in (0, len(self._specs)):
             raise ProtocolError(f"a reply of XARROW counts {len(encoded.misfits)} columns")
@@ -114,7 +114,9 @@ class BatchAssembler:
             raise ProtocolError(f"a reply of XARROW with {batch.num_rows} instead of {encoded.rows} rows")
         arrays, misfits = list(batch.columns), {}
         for n in as_text:
-            arrays[n], misfits[n] = convert_texts(arrays[n], fields[n].type, text_converter(self._specs[n]))
+            arrays[n], misfits[n] = convert_and_count_misfits(
+                arrays[n], fields[n].type, text_converter(self._specs[n])
+            )
         return arrays, misfits
 
     def _with_stream(self, decoded: Sequence[pa.Array], rows: int) -> pa.RecordBatch:
@@ -145,7 +147,7 @@ def text_converter(spec: ColumnSpec) -> Converter:
     return convert
 
 
-def convert_texts(texts: pa.Array, kind: pa.DataType, convert: Converter) -> tuple[pa.Array, int]:
+def convert_and_count_misfits(texts: pa.Array, kind: pa.DataType, convert: Converter) -> tuple[pa.Array, int]:
     """Convert binary values, each distinct one once.
 
     Returns:
@@ -194,7 +196,7 @@ def encode_entries(
     walk = StreamIterator(held, 0, 0, U64_MAX, U64_MAX, False)
     more = True
     while more:
-        encoder = RangeEncoder(layout.new_columns(), stream, MODE)
+        encoder = RangeEncoder(layout.new_columns(), stream, MALFORMED_MODE)
         try:
             more = encoder.encode(walk, len(entries))
             if encoder.rows:

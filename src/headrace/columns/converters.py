@@ -15,7 +15,7 @@ Converter = Callable[[bytes], bytes]
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 EXACT_CONTEXT = decimal.Context(prec=120, traps=[decimal.InvalidOperation, decimal.Overflow, decimal.Inexact])
-INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")  # as arrow.columns parses one
+INTEGER_PATTERN = re.compile(rb"[+-]?[0-9]{1,19}")  # as arrow.columns parses one
 
 
 def iso_timestamp(text: bytes) -> bytes:
@@ -64,16 +64,16 @@ class DecimalConverter:
 
 @dataclass(frozen=True)
 class ScaledIntegerConverter:
-    """Converts an integer between low and high, times scale, to 64 bits; any other text by `other`."""
+    """Converts an integer from low to high, times scale, to 64 bits; other texts by `fallback_converter`."""
 
     low: int
     high: int
     scale: int
-    other: Converter
+    fallback_converter: Converter
 
     def __call__(self, text: bytes) -> bytes:
         """Convert one text, with the same result as a column of arrow.columns with these settings."""
-        number = int(text) if INTEGER.fullmatch(text) else None
+        number = int(text) if INTEGER_PATTERN.fullmatch(text) else None
         if number is None or not self.low <= number <= self.high:
-            return self.other(text)
+            return self.fallback_converter(text)
         return (number * self.scale).to_bytes(8, "little", signed=True)

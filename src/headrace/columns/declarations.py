@@ -19,9 +19,9 @@ from headrace.columns.specs import column_comment
 from headrace.errors import UsageError
 from headrace.suggestions import suggestion_suffix
 
-INFER = re.compile(r"\s*infer\s*(?:,|$)", re.IGNORECASE)
-EXAMPLE = "expected one such as 'carrier STRING, delay INT'"
-TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.|'')*)'|(\w+)|([<>(),:]))")
+INFER_PATTERN = re.compile(r"\s*infer\s*(?:,|$)", re.IGNORECASE)
+EXAMPLE_HINT = "expected one such as 'carrier STRING, delay INT'"
+TOKEN_PATTERN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|'((?:[^'\\]|\\.|'')*)'|(\w+)|([<>(),:]))")
 
 # By name. Of several names of a type, users are shown the first.
 SIMPLE_TYPES: dict[str, pa.DataType] = {
@@ -45,7 +45,7 @@ SIMPLE_TYPES: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "void": pa.null(),
 }
-SIMPLE_NAMES = {kind: name for name, kind in reversed(SIMPLE_TYPES.items())}
+SIMPLE_TYPE_NAMES = {kind: name for name, kind in reversed(SIMPLE_TYPES.items())}
 DECIMAL_NAMES = ("decimal", "dec", "numeric")
 DECIMAL_DEFAULT = (10, 0)
 NESTED_TYPES = ("array", "map", "struct")
@@ -70,7 +70,7 @@ def parse_columns(text: str) -> DeclaredColumns:
     Raises:
         UsageError: if they are not valid.
     """
-    begin = INFER.match(text)
+    begin = INFER_PATTERN.match(text)
     if begin is None:
         return DeclaredColumns(parse_schema(text))
     rest = text[begin.end() :]
@@ -86,7 +86,7 @@ def parse_schema(columns: str) -> pa.Schema:
     parser = ColumnParser(columns)
     found = parser.parse_until("")
     if not found:
-        raise parser.error()
+        raise parser.syntax_error()
     return pa.schema(found)
 
 
@@ -122,7 +122,7 @@ def type_name(kind: pa.DataType) -> str:
         return f"map<{type_name(kind.key_type)},{type_name(kind.item_type)}>"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    return SIMPLE_NAMES.get(kind, str(kind))
+    return SIMPLE_TYPE_NAMES.get(kind, str(kind))
 
 
 class ColumnParser:
@@ -137,9 +137,9 @@ class ColumnParser:
         """Yield tokens: what they are (name, text, word or sign), and their text."""
         at, end = 0, len(text.rstrip())
         while at < end:
-            match = TOKEN.match(text, at)
+            match = TOKEN_PATTERN.match(text, at)
             if match is None:
-                raise self.error()
+                raise self.syntax_error()
             quoted, literal, word, sign = match.groups()
             if quoted is not None:
                 yield "name", quoted.replace("``", "`")
@@ -149,9 +149,9 @@ class ColumnParser:
                 yield ("word", word) if word is not None else ("sign", sign)
             at = match.end()
 
-    def error(self) -> UsageError:
+    def syntax_error(self) -> UsageError:
         """Return the error for a text that is not valid."""
-        return UsageError(f"not a list of columns: {self._text!r}; {EXAMPLE}")
+        return UsageError(f"not a list of columns: {self._text!r}; {EXAMPLE_HINT}")
 
     def parse_until(self, closing: str) -> list[pa.Field]:
         """Parse columns up to the end of the text, or to a closing sign."""
@@ -172,7 +172,7 @@ class ColumnParser:
     ) -> pa.Field:
         """Return a field. UsageError for one that is always null and must not be."""
         if pa.types.is_null(kind) and not nullable:
-            raise self.error()
+            raise self.syntax_error()
         return pa.field(name, kind, nullable, metadata)
 
     def _type(self) -> pa.DataType:
@@ -184,7 +184,7 @@ class ColumnParser:
         if word not in NESTED_TYPES:
             known = [*SIMPLE_TYPES, *DECIMAL_NAMES, *NESTED_TYPES]
             raise UsageError(
-                f"{word.upper()} is not a type of a column{suggestion_suffix(word, known)}; {EXAMPLE}"
+                f"{word.upper()} is not a type of a column{suggestion_suffix(word, known)}; {EXAMPLE_HINT}"
             )
         self._expect("<")
         if word == "struct":
@@ -206,7 +206,7 @@ class ColumnParser:
                 decimals = self._take("word")
             self._expect(")")
             if not (digits.isdigit() and decimals.isdigit() and int(decimals) <= int(digits) <= 38):
-                raise self.error()
+                raise self.syntax_error()
             precision, scale = int(digits), int(decimals)
         return pa.decimal128(precision, scale)
 
@@ -214,7 +214,7 @@ class ColumnParser:
         """Take the next token, which must be of one of these kinds."""
         kind, text = self._tokens[self._at]
         if kind not in kinds:
-            raise self.error()
+            raise self.syntax_error()
         self._at += 1
         return text
 
@@ -229,4 +229,4 @@ class ColumnParser:
 
     def _expect(self, text: str) -> None:
         if not self._accept(text):
-            raise self.error()
+            raise self.syntax_error()

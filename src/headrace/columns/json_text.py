@@ -19,17 +19,17 @@ def float_text(value: float) -> str:
 def json_text(value: object) -> str:
     """Return a value of Python's json module as JSON text."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{quoted(key)}:{json_text(each)}" for key, each in value.items()) + "}"
+        return "{" + ",".join(f"{json_string(key)}:{json_text(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(json_text, value)) + "]"
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, float):
         # JSON has no infinities and no NaN.
-        return float_text(value) if math.isfinite(value) else quoted(float_text(value))
+        return float_text(value) if math.isfinite(value) else json_string(float_text(value))
     return json.dumps(value, ensure_ascii=False)
 
 
-def quoted(text: str) -> str:
+def json_string(text: str) -> str:
     """Return a text as a string of JSON, in quotes."""
     return json.dumps(text, ensure_ascii=False)

@@ -46,7 +46,7 @@ MAP_SETTINGS = {
     (pa.string(), pa.binary()): {"utf8": True, "utf8_values": False},
     (pa.binary(), pa.binary()): {"utf8": False},
 }
-FIELD_TYPES = (
+FIELD_TYPES_TEXT = (
     "string, binary, bool, int8 to int64, float32, float64, date32, decimal128, timestamp[us], or (of JSON) "
     "a list, map or struct of these"
 )
@@ -109,7 +109,9 @@ def column_spec(field: pa.Field, default_format: str) -> ColumnSpec:
     time_format = time_formats.column_time_format(column_comment(field), is_date, default_format)
     spec = field_spec(field.name, field.type, field.nullable, time_format)
     if spec is None:
-        raise UsageError(f"the column {field.name} is {field.type}: a field can be read as {FIELD_TYPES}")
+        raise UsageError(
+            f"the column {field.name} is {field.type}: a field can be read as {FIELD_TYPES_TEXT}"
+        )
     return spec
 
 

@@ -26,12 +26,12 @@ from headrace.columns.json_text import json_text
 
 UTC = datetime.UTC
 INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
-NOT_FINITE = ("nan", "inf", "-inf")  # as the sink writes them: JSON has no such numbers
-INTEGER_FORM = re.compile("0|-?[1-9][0-9]*")
+NON_FINITE_WORDS = ("nan", "inf", "-inf")  # as the sink writes them: JSON has no such numbers
+INTEGER_PATTERN = re.compile("0|-?[1-9][0-9]*")
 STACK_MARGIN = 50  # frames of Python that the check may use less than the conversion
-PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1}
+EPOCH_UNITS_PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1}
 
-Reader = Callable[[Any], Any]
+JsonValueReader = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class NestedConverter:
             if isinstance(text, bytes):  # the decoder's check, stricter than the conversion of the text later
                 return self._read_with_spare_stack(text.decode(), STACK_MARGIN)
             value = json.loads(text, parse_float=decimal.Decimal)
-            return _reader(self.kind, PER_SECOND.get(self.time_format, 1000), self.nullable)(value)
+            return _reader(self.kind, EPOCH_UNITS_PER_SECOND.get(self.time_format, 1000), self.nullable)(
+                value
+            )
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
@@ -75,7 +77,7 @@ def unreadable_part(kind: pa.DataType) -> pa.DataType | None:
 
 
 @functools.cache
-def _reader(kind: pa.DataType, per_second: int, nullable: bool) -> Reader:
+def _reader(kind: pa.DataType, per_second: int, nullable: bool) -> JsonValueReader:
     """Return a function that converts values of Python's json module to values of a type."""
     read = _value_reader(kind, per_second)
 
@@ -89,7 +91,7 @@ def _reader(kind: pa.DataType, per_second: int, nullable: bool) -> Reader:
     return read_or_null
 
 
-def _value_reader(kind: pa.DataType, per_second: int) -> Reader:
+def _value_reader(kind: pa.DataType, per_second: int) -> JsonValueReader:
     if pa.types.is_list(kind):
         element = _reader(kind.value_type, per_second, kind.value_field.nullable)
         return lambda value: [element(each) for each in _expected(value, list)]
@@ -105,7 +107,7 @@ def _value_reader(kind: pa.DataType, per_second: int) -> Reader:
     return scalar
 
 
-def _scalar_reader(kind: pa.DataType, per_second: int) -> Reader | None:
+def _scalar_reader(kind: pa.DataType, per_second: int) -> JsonValueReader | None:
     if kind == pa.string():
         return _text
     if kind in INTEGER_BITS:
@@ -131,13 +133,13 @@ def _expected(value: Any, kind: type) -> Any:
     return value
 
 
-def _key_reader(kind: pa.DataType) -> Reader:
+def _key_reader(kind: pa.DataType) -> JsonValueReader:
     if kind == pa.string():
         return _text
     bits = INTEGER_BITS[kind]
 
     def read(text: str) -> int:
-        if not INTEGER_FORM.fullmatch(text):  # one spelling for each number, so no key is there twice
+        if not INTEGER_PATTERN.fullmatch(text):  # one spelling for each number, so no key is there twice
             raise ValueError("no integer")
         return _integer(int(text), bits)
 
@@ -160,7 +162,7 @@ def _text(value: Any) -> str:
 
 
 def _float(value: Any) -> float:
-    if isinstance(value, bool | list | dict) or (isinstance(value, str) and value not in NOT_FINITE):
+    if isinstance(value, bool | list | dict) or (isinstance(value, str) and value not in NON_FINITE_WORDS):
         raise ValueError("no number")
     return float(value)
 

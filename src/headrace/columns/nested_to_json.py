@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from headrace.columns.json_text import json_text, quoted
+from headrace.columns.json_text import json_string, json_text
 from headrace.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NULL = "null"
+NULL_TEXT = "null"
 
 # Extension types whose storage is the internal form of another program, not the value.
-OPAQUE_TYPES = ("arrow.opaque", "arrow.parquet.variant", "parquet.variant")
+OPAQUE_TYPE_NAMES = ("arrow.opaque", "arrow.parquet.variant", "parquet.variant")
 
 LeafFormatter = Callable[["pa.Array"], "pa.Array"]
 
@@ -41,7 +41,7 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
 
     types = pa.types
     if isinstance(column, pa.ExtensionArray):
-        if column.type.extension_name in OPAQUE_TYPES or not types.is_nested(column.storage.type):
+        if column.type.extension_name in OPAQUE_TYPE_NAMES or not types.is_nested(column.storage.type):
             return _leaf_texts(column, format_leaf)
         column = column.storage
     kind = column.type
@@ -52,7 +52,7 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     if is_variant(kind):
         return _with_nulls(column, _variant_texts(column))
     if types.is_struct(kind):
-        names = [quoted(field.name) for field in kind]
+        names = [json_string(field.name) for field in kind]
         children = [_texts(child, format_leaf) for child in column.flatten()]
         rows: Iterator[Any] = zip(*children, strict=True) if children else iter([()] * len(column))
         texts = ["{" + ",".join(f"{n}:{v}" for n, v in zip(names, row, strict=True)) + "}" for row in rows]
@@ -65,7 +65,7 @@ def _texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
         return _with_nulls(column, ["{" + ",".join(pairs[a:b]) + "}" for a, b in spans])
     if types.is_union(kind):
         values = [column[row].value for row in range(len(column))]
-        return [NULL if v is None else _texts(pa.repeat(v, 1), format_leaf)[0] for v in values]
+        return [NULL_TEXT if v is None else _texts(pa.repeat(v, 1), format_leaf)[0] for v in values]
     if types.is_nested(kind):
         return _list_texts(column, format_leaf)
     return _leaf_texts(column, format_leaf)
@@ -87,7 +87,7 @@ def _variant_texts(column: pa.Array) -> list[str]:
     values, metadata = (column.field(name).to_pylist() for name in ("value", "metadata"))
     valid = column.is_valid().to_pylist()
     pairs = zip(values, metadata, valid, strict=True)
-    return [str(VariantVal(value, names)) if there else NULL for value, names, there in pairs]
+    return [str(VariantVal(value, names)) if there else NULL_TEXT for value, names, there in pairs]
 
 
 def _list_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
@@ -120,7 +120,9 @@ def _spans(column: pa.Array) -> tuple[int, int, list[tuple[int, int]]]:
 def _with_nulls(column: pa.Array, texts: list[str]) -> list[str]:
     if not column.null_count:
         return texts
-    return [text if there else NULL for text, there in zip(texts, column.is_valid().to_pylist(), strict=True)]
+    return [
+        text if there else NULL_TEXT for text, there in zip(texts, column.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def _leaf_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
@@ -128,7 +130,7 @@ def _leaf_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
 
     kind = column.type
     if types.is_decimal(kind):  # its text is a number of JSON
-        return [NULL if text is None else text for text in format_leaf(column).to_pylist()]
+        return [NULL_TEXT if text is None else text for text in format_leaf(column).to_pylist()]
     if not (types.is_boolean(kind) or types.is_integer(kind)):
         column = format_leaf(column)
     if types.is_string(column.type):
@@ -136,7 +138,7 @@ def _leaf_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str]:
     elif types.is_large_string(column.type):
         column = column.cast("large_binary")
     values = [_utf8(v) if isinstance(v, bytes) else v for v in column.to_pylist()]
-    return [NULL if value is None else json_text(value) for value in values]
+    return [NULL_TEXT if value is None else json_text(value) for value in values]
 
 
 def _utf8(value: bytes) -> str:
@@ -152,4 +154,4 @@ def _utf8(value: bytes) -> str:
 
 def _key(text: str) -> str:
     """Return a map's key as a string of JSON: a number or a nested value in quotes."""
-    return text if text.startswith('"') else quoted(text)
+    return text if text.startswith('"') else json_string(text)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.arrow.columns import Column
 from headrace.columns import converters
 from headrace.columns.nested_from_json import NestedConverter, is_nested, unreadable_part
-from headrace.columns.time_formats import SLASHED_DATE
+from headrace.columns.time_formats import SLASHED_DATE_FORMAT
 
 TIME_SCALES = {"epoch_ms": 1000, "epoch_s": 1000000, "auto": 1000}
 REAL_WIDTHS = {pa.float32(): 4, pa.float64(): 8}
@@ -78,7 +78,7 @@ def field_spec(name: str, kind: pa.DataType, nullable: bool, time_format: str) -
             settings["convert"] = converters.iso_timestamp
         return ColumnSpec("integer", name, settings, time_format)
     if kind == pa.date32():
-        convert = converters.slashed_date if time_format == SLASHED_DATE else converters.iso_date
+        convert = converters.slashed_date if time_format == SLASHED_DATE_FORMAT else converters.iso_date
         return ColumnSpec("converted", name, settings | {"width": 4, "convert": convert}, time_format)
     if pa.types.is_decimal128(kind):
         to_decimal = converters.DecimalConverter(kind.precision, kind.scale)

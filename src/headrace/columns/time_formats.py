@@ -17,22 +17,22 @@ import re
 from dataclasses import dataclass
 
 TIME_FORMATS = ("epoch_ms", "epoch_s", "iso8601", "auto")
-SLASHED_DATE = "yyyy/mm/dd"
-EXACT_MS = "exact_ms"  # the sink's default: writes epoch_ms, and fails at a time that has microseconds
-STYLE_FORM = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
-ISO_STYLED = re.compile(
+SLASHED_DATE_FORMAT = "yyyy/mm/dd"
+EXACT_MS_FORMAT = "exact_ms"  # the sink's default: writes epoch_ms, and fails at a time that has microseconds
+STYLE_PATTERN = re.compile(r"iso8601:(?P<between>[T ])(?P<digits>[036])(?P<zone>Z|[+-]\d\d:\d\d)?")
+STYLED_TIME_PATTERN = re.compile(
     rb"\d{4}-\d\d-\d\d(?P<between>[T ])\d\d:\d\d:\d\d(\.(?P<digits>\d{3}|\d{6}))?(?P<zone>Z|[+-]\d\d:\d\d)?"
 )
 # Texts from which a column of times is inferred. A TIMESTAMP has microseconds.
-ISO_LOSSLESS = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
-UNITS = {"0": "s", "3": "ms", "6": "us"}
+LOSSLESS_TIME_PATTERN = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
+UNITS_BY_DIGITS = {"0": "s", "3": "ms", "6": "us"}
 
 
 @dataclass(frozen=True)
 class IsoStyle:
     """A style of ISO 8601. unit: the Arrow unit with these digits; utc_offset: that of the zone."""
 
-    pattern: str
+    strftime_format: str
     unit: str
     zone: str
     utc_offset: datetime.timedelta
@@ -40,7 +40,7 @@ class IsoStyle:
 
 def parse_style(text: str) -> IsoStyle | None:
     """Parse a format of the form iso8601:T3Z; None for another one."""
-    found = STYLE_FORM.fullmatch(text)
+    found = STYLE_PATTERN.fullmatch(text)
     if found is None:
         return None
     zone = found["zone"] or ""
@@ -48,12 +48,12 @@ def parse_style(text: str) -> IsoStyle | None:
     if zone not in ("", "Z"):
         shift = datetime.timedelta(hours=int(zone[1:3]), minutes=int(zone[4:6]))
         shift = -shift if zone[0] == "-" else shift
-    return IsoStyle(f"%Y-%m-%d{found['between']}%H:%M:%S", UNITS[found["digits"]], zone, shift)
+    return IsoStyle(f"%Y-%m-%d{found['between']}%H:%M:%S", UNITS_BY_DIGITS[found["digits"]], zone, shift)
 
 
 def infer_style(text: bytes) -> str:
     """Return the format that writes a time exactly like this text; iso8601 if no format does."""
-    found = ISO_STYLED.fullmatch(text)
+    found = STYLED_TIME_PATTERN.fullmatch(text)
     if found is None:
         return "iso8601"
     zone = (found["zone"] or b"").decode()
@@ -62,7 +62,7 @@ def infer_style(text: bytes) -> str:
 
 def is_lossless_iso(text: bytes) -> bool:
     """Return whether a text is a time in ISO 8601 that a TIMESTAMP represents without loss."""
-    if not ISO_LOSSLESS.fullmatch(text):
+    if not LOSSLESS_TIME_PATTERN.fullmatch(text):
         return False
     try:
         datetime.datetime.fromisoformat(text.decode())
@@ -74,5 +74,5 @@ def is_lossless_iso(text: bytes) -> bool:
 def column_time_format(comment: str, is_date: bool, default: str) -> str:
     """Return the format in a column's comment, or else the default. is_date: for a column of dates."""
     if is_date:
-        return SLASHED_DATE if comment == SLASHED_DATE else default
-    return comment if comment in TIME_FORMATS or STYLE_FORM.fullmatch(comment) else default
+        return SLASHED_DATE_FORMAT if comment == SLASHED_DATE_FORMAT else default
+    return comment if comment in TIME_FORMATS or STYLE_PATTERN.fullmatch(comment) else default

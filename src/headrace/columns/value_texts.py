@@ -23,20 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columns.json_text import float_text
-from headrace.columns.nested_to_json import OPAQUE_TYPES, nested_texts
-from headrace.columns.time_formats import EXACT_MS, SLASHED_DATE, IsoStyle, parse_style
+from headrace.columns.nested_to_json import OPAQUE_TYPE_NAMES, nested_texts
+from headrace.columns.time_formats import EXACT_MS_FORMAT, SLASHED_DATE_FORMAT, IsoStyle, parse_style
 from headrace.errors import UsageError
 
 # Units per second: of Arrow types, and of written times.
 UNITS_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-EPOCHS = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000, EXACT_MS: 1000}
+EPOCH_UNITS_PER_SECOND = {"epoch_ms": 1000, "epoch_s": 1, "auto": 1000, EXACT_MS_FORMAT: 1000}
 FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-WRITTEN_UNITS = {digits: unit for unit, digits in FRACTION_DIGITS.items()}
+UNITS_BY_FRACTION_DIGITS = {digits: unit for unit, digits in FRACTION_DIGITS.items()}
 TEMPORAL_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond"}  # names of floor_temporal()
 DAY_SECONDS = 86400
 
 # Types whose values the encoder reads in place.
-DIRECT_TYPES = frozenset(
+DIRECT_TYPE_IDS = frozenset(
     kind.id
     for kind in (
         pa.null(), pa.bool_(), pa.float64(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary(),
@@ -46,8 +46,8 @@ DIRECT_TYPES = frozenset(
 )  # fmt: skip
 
 # The days, since 1970, of the years 1 to 9999, for which Arrow formats dates and times right.
-FIRST_DAY = -719_162
-LAST_DAY = 2_932_896
+FIRST_DAY_NUMBER = -719_162
+LAST_DAY_NUMBER = 2_932_896
 
 
 def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
@@ -55,16 +55,16 @@ def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
 
     Args:
         column: A column of any type.
-        timestamp_format: How timestamps are written, a value of the option timestampFormat or EXACT_MS; or
-            SLASHED_DATE, for a column of dates.
+        timestamp_format: How timestamps are written, a value of the option timestampFormat or
+            EXACT_MS_FORMAT; SLASHED_DATE_FORMAT, for a column of dates.
 
     Raises:
         UsageError: if a value has no text; the message describes the value. Its row is found by
-            texts_or_reasons().
+            texts_and_reasons().
     """
     types = pa.types
     kind = column.type
-    if kind.id in DIRECT_TYPES:
+    if kind.id in DIRECT_TYPE_IDS:
         return column
     if isinstance(kind, pa.BaseExtensionType):
         return _extension_texts(column, timestamp_format)
@@ -77,7 +77,7 @@ def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     if types.is_nested(kind):
         return pa.array(nested_texts(column, lambda leaf: to_encodable(leaf, "iso8601")), pa.string())
     if types.is_timestamp(kind):
-        return time_column(column, timestamp_format)
+        return convert_time_column(column, timestamp_format)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         return column.cast(pa.large_binary())
     if types.is_float16(kind):
@@ -85,7 +85,7 @@ def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     if types.is_floating(kind):
         # The shortest decimal of the narrow number, then formatted like all doubles.
         return column.cast(pa.string()).cast(pa.float64())
-    if types.is_date(kind) and timestamp_format == SLASHED_DATE:
+    if types.is_date(kind) and timestamp_format == SLASHED_DATE_FORMAT:
         return pc.replace_substring(_date_texts(column), "-", "/")
     for is_kind, texts in FORMATTERS:
         if is_kind(kind):
@@ -93,7 +93,7 @@ def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
     raise UsageError(f"a value of the type {kind}, which has no text: convert it in the source")
 
 
-def texts_or_reasons(column: pa.Array, timestamp_format: str) -> tuple[pa.Array, dict[int, str]]:
+def texts_and_reasons(column: pa.Array, timestamp_format: str) -> tuple[pa.Array, dict[int, str]]:
     """Convert a column like to_encodable().
 
     Returns:
@@ -138,27 +138,28 @@ def plain_value(column: pa.Array, row: int) -> bool | int | float | str | None:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
-def time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
+def convert_time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
     """Convert times to a unit that is at least as fine as the written one, or to ISO 8601 texts.
 
     Raises:
-        UsageError: if a time is outside the range of the format, or EXACT_MS would cut its microseconds.
+        UsageError: if a time is outside the range of the format, or EXACT_MS_FORMAT would cut its
+            microseconds.
     """
     kind = column.type
     style = parse_style(timestamp_format)
     if style is not None:
         return _styled_texts(column, style)
     if timestamp_format != "iso8601":
-        return _milliseconds(column) if kind.unit == "s" or timestamp_format == EXACT_MS else column
+        return _milliseconds(column) if kind.unit == "s" or timestamp_format == EXACT_MS_FORMAT else column
     return _iso_texts(column, "T", FRACTION_DIGITS[kind.unit], "" if kind.tz is None else "Z")
 
 
 def time_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
     """Return times as the texts of fields, in this format."""
-    if timestamp_format in EPOCHS:
+    if timestamp_format in EPOCH_UNITS_PER_SECOND:
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-        return pc.divide(micros, 1_000_000 // EPOCHS[timestamp_format]).cast(pa.string())
-    return time_column(column, timestamp_format)
+        return pc.divide(micros, 1_000_000 // EPOCH_UNITS_PER_SECOND[timestamp_format]).cast(pa.string())
+    return convert_time_column(column, timestamp_format)
 
 
 def _extension_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
@@ -168,7 +169,7 @@ def _extension_texts(column: pa.Array, timestamp_format: str) -> pa.Array:
         return pa.array([None if v is None else str(uuid.UUID(bytes=v)) for v in values], pa.string())
     if name == "arrow.bool8":
         return column.storage.cast(pa.bool_())
-    if name in OPAQUE_TYPES:
+    if name in OPAQUE_TYPE_NAMES:
         raise UsageError(f"a value of the type {column.type}, which has no text: convert it in the source")
     return to_encodable(column.storage, timestamp_format)
 
@@ -225,7 +226,7 @@ def _date_texts(column: pa.Array) -> pa.Array:
     days = column.cast(pa.int32()).cast(pa.int64())
     return _texts_by_range(
         days,
-        (FIRST_DAY, LAST_DAY),
+        (FIRST_DAY_NUMBER, LAST_DAY_NUMBER),
         lambda near: near.cast(pa.int32()).cast(pa.date32()).cast(pa.string()),
         date_text,
     )
@@ -270,7 +271,7 @@ def _iso_texts(column: pa.Array, between: str, digits: int, zone: str, shift_sec
     unit = column.type.unit
     per_second = UNITS_PER_SECOND[unit]
     numbers = column.cast(pa.int64())
-    written = WRITTEN_UNITS[digits]
+    written = UNITS_BY_FRACTION_DIGITS[digits]
     finer = max(1, UNITS_PER_SECOND[written] // per_second)
 
     def near(part: pa.Array) -> pa.Array:
@@ -288,13 +289,13 @@ def _iso_texts(column: pa.Array, between: str, digits: int, zone: str, shift_sec
         return f"{date_text(days)}{between}{clock}{zone}"
 
     day = DAY_SECONDS * per_second  # a day of distance from the limits leaves space for the zone
-    limits = ((FIRST_DAY + 1) * day, LAST_DAY * day - 1)
+    limits = ((FIRST_DAY_NUMBER + 1) * day, LAST_DAY_NUMBER * day - 1)
     return _texts_by_range(numbers, limits, near, far)
 
 
 def _styled_texts(column: pa.Array, style: IsoStyle) -> pa.Array:
     digits = FRACTION_DIGITS[style.unit]
-    between = style.pattern[len("%Y-%m-%d")]
+    between = style.strftime_format[len("%Y-%m-%d")]
     return _iso_texts(column, between, digits, style.zone, int(style.utc_offset.total_seconds()))
 
 

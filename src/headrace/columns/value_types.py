@@ -17,16 +17,16 @@ import re
 from collections.abc import Iterable, Mapping
 
 from headrace.columns.field_order import merge_orders
-from headrace.columns.time_formats import SLASHED_DATE, is_lossless_iso
+from headrace.columns.time_formats import SLASHED_DATE_FORMAT, is_lossless_iso
 
-INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-DECIMAL = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
-NOT_FINITE = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+INTEGER_PATTERN = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+DECIMAL_PATTERN = re.compile(rb"-?(0|[1-9][0-9]{0,15})(\.[0-9]{1,15})?([eE][+-]?[0-9]{1,3})?")
+NON_FINITE_PATTERN = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 MISSING_WORDS = {b"", b"NA", b"N/A", b"n/a", b"null", b"NULL"}
-MISSING = "MISSING"  # the type of a field that only had such words so far
-DATE = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
-WITH_SLASHES = re.compile(rb"[0-9]{4}/(0[1-9]|1[0-2])/(0[1-9]|[12][0-9]|3[01])")
-DATE_WITH_SLASHES = f"DATE COMMENT '{SLASHED_DATE}'"
+MISSING_TYPE = "MISSING"  # the type of a field that only had such words so far
+DATE_PATTERN = re.compile(rb"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+SLASHED_DATE_PATTERN = re.compile(rb"[0-9]{4}/(0[1-9]|1[0-2])/(0[1-9]|[12][0-9]|3[01])")
+SLASHED_DATE_TYPE = f"DATE COMMENT '{SLASHED_DATE_FORMAT}'"
 BIGINT_LIMIT = 1 << 63
 
 
@@ -41,30 +41,30 @@ def field_types(entries: Iterable[Mapping[bytes, bytes]]) -> dict[bytes, str]:
         orders[tuple(entry)] = None
         for name, value in entry.items():
             types[name] = common_type(types.get(name), value_type(value))
-    return {name: "STRING" if types[name] == MISSING else types[name] for name in merge_orders(orders)}
+    return {name: "STRING" if types[name] == MISSING_TYPE else types[name] for name in merge_orders(orders)}
 
 
 def value_type(value: bytes) -> str:
     """Return the narrowest type that holds a value."""
     if value in (b"true", b"false"):
         return "BOOLEAN"
-    if INTEGER.fullmatch(value):
+    if INTEGER_PATTERN.fullmatch(value):
         return "BIGINT" if -BIGINT_LIMIT <= int(value) < BIGINT_LIMIT else "STRING"
     if value in MISSING_WORDS:
-        return MISSING
-    if DECIMAL.fullmatch(value) or NOT_FINITE.fullmatch(value):
+        return MISSING_TYPE
+    if DECIMAL_PATTERN.fullmatch(value) or NON_FINITE_PATTERN.fullmatch(value):
         return "DOUBLE"
-    if DATE.fullmatch(value):
+    if DATE_PATTERN.fullmatch(value):
         return "DATE"
-    if WITH_SLASHES.fullmatch(value):
-        return DATE_WITH_SLASHES
+    if SLASHED_DATE_PATTERN.fullmatch(value):
+        return SLASHED_DATE_TYPE
     return "TIMESTAMP" if is_lossless_iso(value) else "STRING"
 
 
 def common_type(one: str | None, other: str) -> str:
     """Return the type that holds the values of both types."""
-    if one is None or one in (other, MISSING):
+    if one is None or one in (other, MISSING_TYPE):
         return other
-    if other == MISSING:
+    if other == MISSING_TYPE:
         return one
     return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"

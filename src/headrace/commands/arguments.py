@@ -11,12 +11,12 @@ from headrace.errors import CommandError, InvalidSyntax, NotAFloat, NotAnInteger
 from headrace.visibility import Public
 
 IDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)  # IDs in one block of a request
-I64_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)  # a sign and 19 digits
+I64_TEXT_BYTES_MAX = cython.declare(cython.Py_ssize_t, 20)  # a sign and 19 digits
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)
 I64_MAX = cython.declare(cython.ulonglong, 0x7FFFFFFFFFFFFFFF)
-DIGIT = cython.declare(cython.int, 48)
+ASCII_ZERO = cython.declare(cython.int, 48)
 MINUS = cython.declare(cython.int, 45)
-CASE = cython.declare(cython.int, 32)  # the bit that distinguishes upper from lower case
+ASCII_CASE_BIT = cython.declare(cython.int, 32)  # the bit that distinguishes upper from lower case
 
 
 class TimeoutNotAnInteger(CommandError):
@@ -44,7 +44,7 @@ def is_keyword(text: bytes, word: bytes) -> cython.bint:
     for i in range(n):
         c = a[i]
         if 97 <= c <= 122:
-            c -= CASE
+            c -= ASCII_CASE_BIT
         if c != b[i]:
             return False
     return True
@@ -58,7 +58,7 @@ def parse_i64(text: bytes) -> cython.longlong:
         NotAnInteger: if it has another form or exceeds 64 bits.
     """
     n: cython.Py_ssize_t = len(text)
-    if not 0 < n <= I64_DIGITS_MAX:
+    if not 0 < n <= I64_TEXT_BYTES_MAX:
         raise NotAnInteger()
     p: cython.p_const_uchar = text
     negative: cython.bint = p[0] == MINUS
@@ -69,7 +69,7 @@ def parse_i64(text: bytes) -> cython.longlong:
     signed: cython.longlong
     if negative:
         limit += 1
-    if at == n or (p[at] == DIGIT and n > 1):
+    if at == n or (p[at] == ASCII_ZERO and n > 1):
         raise NotAnInteger()
     while at < n:
         if not 48 <= p[at] <= 57:

@@ -28,23 +28,23 @@ def write_null(call: Call) -> None:
     call.reply.null()
 
 
-def write_acknowledged(call: Call) -> None:
+def write_wait_reply(call: Call) -> None:
     """Reply to WAIT: how many replicas have the caller's writes."""
-    call.reply.integer(call.server.replication.count_acknowledged(call.session.awaited_offset))
+    call.reply.integer(call.server.replication.count_acknowledged_replicas(call.session.awaited_offset))
 
 
-def write_synced(call: Call) -> None:
+def write_waitaof_reply(call: Call) -> None:
     """Reply to WAITAOF: whether the caller's writes are synced here, and on how many replicas."""
     call.reply.array(2)
     call.reply.integer(1 if call.server.synced_log_offset() > call.session.last_write_offset else 0)
-    call.reply.integer(call.server.replication.count_synced(call.session.awaited_offset))
+    call.reply.integer(call.server.replication.count_synced_replicas(call.session.awaited_offset))
 
 
-ON_TIMEOUT: dict[str, Callable[[Call], None]] = {
+TIMEOUT_REPLY_WRITERS: dict[str, Callable[[Call], None]] = {
     "null_array": write_null_array,
     "null": write_null,
-    "acknowledged": write_acknowledged,
-    "synced": write_synced,
+    "acknowledged": write_wait_reply,
+    "synced": write_waitaof_reply,
 }
 
 
@@ -54,15 +54,15 @@ class Policy:
     """How commands run for a kind of caller (client, script, rule, log); engine/dispatch.py lists them."""
 
     may_block: cython.bint
-    replies: cython.bint  # an error becomes the reply; otherwise it is raised
-    counted: cython.bint  # in the statistics of commands
+    replies_with_errors: cython.bint  # an error becomes the reply; otherwise it is raised
+    counted_in_stats: cython.bint  # in the statistics of commands
 
     def __init__(
         self, may_block: cython.bint = False, replies: cython.bint = True, counted: cython.bint = True
     ) -> None:
         self.may_block = may_block
-        self.replies = replies
-        self.counted = counted
+        self.replies_with_errors = replies
+        self.counted_in_stats = counted
 
 
 @cython.final
@@ -109,7 +109,7 @@ class Call:
         """Return a cursor at the first argument after the command's (and subcommand's) name."""
         arguments: Arguments = self._arguments
         arguments.argv = self.argv
-        arguments.at = self.command.name_length
+        arguments.at = self.command.name_argument_count
         return arguments
 
     @cython.ccall
@@ -130,7 +130,7 @@ class Call:
             self.effect_items.append((self.database.index, self.argv))
 
     @cython.ccall
-    def changed(self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None) -> cython.void:
+    def finish_change(self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None) -> cython.void:
         """Finish one change of the key: count it, invalidate watchers, publish the event, record the effect.
 
         Args:
@@ -142,10 +142,10 @@ class Call:
         _finish_change(self, key, cls, event, effect)
 
     @cython.ccall
-    def changed_and_ready(
+    def finish_change_and_retry(
         self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None
     ) -> cython.void:
-        """As changed(); clients blocked on the key are retried after the command."""
+        """As finish_change(); clients blocked on the key are retried after the command."""
         _finish_change(self, key, cls, event, effect)
         self.database.signal_ready(key)
 
@@ -193,13 +193,13 @@ class Call:
             deadline_ms: milliseconds since 1970; 0 means never.
             serve: retries the command with a call of the session; returns whether it replied. It may raise
                 a CommandError, which is a reply, too.
-            on_timeout: a name in ON_TIMEOUT.
+            on_timeout: a name in TIMEOUT_REPLY_WRITERS.
             wait_class: hashable; if one waiter of a class finds nothing, the later ones are not tried. None:
                 no class, the waiter is always tried.
             may_be_served: called with (database, key) before a retry; returns False if it would find nothing.
         """
         assert self.policy.may_block, "a command may not block here"
-        timeout = ON_TIMEOUT[on_timeout]
+        timeout = TIMEOUT_REPLY_WRITERS[on_timeout]
         database = self.database.index
         waiter = Waiter(
             self.session,
@@ -221,7 +221,7 @@ class Call:
 @cython.inline
 @cython.exceptval(-1, check=False)
 def _finish_change(call: Call, key: bytes, cls: str, event: bytes, effect: list[bytes] | None) -> cython.int:
-    """See Call.changed(). Returns 0: an int is cheaper to check for an exception than void."""
+    """See Call.finish_change(). Returns 0: an int is cheaper to check for an exception than void."""
     database: Database = call.database
     database.mark_modified(key)
     if call.keyspace.settings.notify_keyspace_events:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from headrace.commands.call import Call
 from headrace.keyspace.keyspace import Database
-from headrace.keyspace.rule_registry import dead_letter_key, dead_letter_streams
+from headrace.keyspace.rule_registry import dead_letter_key, dead_letter_stream_keys
 from headrace.streams.rules import GroupRules, InvalidRule
 from headrace.streams.stream import Stream
 
 
-class OwnDeadLetters(InvalidRule):
+class DeadLettersToOwnStream(InvalidRule):
     """A group's dead letters would go to its own stream."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class DeadLettersOfDeadLetters(InvalidRule):
         super().__init__("MAX-DELIVERIES must not be set on a stream of dead letters")
 
 
-def check(call: Call, key: bytes, rules: GroupRules) -> None:
+def check_dead_letter_stream(call: Call, key: bytes, rules: GroupRules) -> None:
     """Check the stream that gets the dead letters of a group with these rules.
 
     Raises:
@@ -35,30 +35,32 @@ def check(call: Call, key: bytes, rules: GroupRules) -> None:
         CommandError: if it is no stream, or the user may not add to it.
     """
     if rules.dead_letter == key:
-        raise OwnDeadLetters()
+        raise DeadLettersToOwnStream()
     _check_target(call, call.database, dead_letter_key(key, rules))
     if call.keyspace.rule_registry.is_dead_letter_key(call.database.index, key):
         raise DeadLettersOfDeadLetters()
 
 
-def check_stored_stream(
+def check_value_to_store(
     call: Call, database: Database, key: bytes, value: object, moved: object = None
 ) -> None:
-    """Check the rules of all groups of a value that is to be stored at the key. Raises as check() does.
+    """Check the rules of all groups of a value that is to be stored at the key.
+
+    Raises as check_dead_letter_stream() does.
 
     Args:
         moved: the value, if it is moved from another key; None if it is new or a copy. A group of a moved
             value may name the new key as DEAD-LETTER: the default stream replaces it.
     """
-    if not isinstance(value, Stream) or not value.has_rules or call.replayed():
+    if not isinstance(value, Stream) or not value.may_have_rules or call.replayed():
         return
-    targets = dead_letter_streams(key, value)
+    targets = dead_letter_stream_keys(key, value)
     if not targets:
         return
     if moved is None and any(
         one.rules is not None and one.rules.dead_letter == key for one in value.groups()
     ):
-        raise OwnDeadLetters()
+        raise DeadLettersToOwnStream()
     for target in targets:
         _check_target(call, database, target)
     leaving = moved if isinstance(moved, Stream) else None

@@ -30,7 +30,7 @@ class AuthorizationInterface(Protocol):
     """Users and permissions: engine.authorization.Authorization."""
 
     users: Users
-    log: AccessLog
+    acl_log: AccessLog
 
     def begin_session(self, session: Session) -> None:
         """Log in a new client as the default user; it must authenticate if that user needs a password."""
@@ -58,7 +58,7 @@ class TimingInterface(Protocol):
         """The slow requests."""
 
     @property
-    def latency(self) -> LatencyMonitor:
+    def latency_monitor(self) -> LatencyMonitor:
         """The latency events."""
 
     def refresh(self) -> None:

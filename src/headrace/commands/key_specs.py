@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from headrace.access.selector import READ, WRITE
 
-Flags = tuple[str, ...]
+KeyFlags = tuple[str, ...]
 
 LOOKUP_ONLY = 0
 # What a flag of a key specification lets the command do with the user's data; other flags do nothing.
@@ -47,10 +47,10 @@ class Span(NamedTuple):
 class KeySpec(NamedTuple):
     """Where one or several keys of a command are, and how it uses them."""
 
-    flags: Flags
+    flags: KeyFlags
     span: Span  # none if the keys are found by the row's function
-    begin: dict[bytes, Any]  # begin_search and find_keys, as COMMAND shows them
-    find: dict[bytes, Any]
+    begin_search_map: dict[bytes, Any]  # begin_search and find_keys, as COMMAND shows them
+    find_keys_map: dict[bytes, Any]
 
 
 def parse_span(text: str) -> Span:
@@ -101,7 +101,7 @@ def shown_span(specs: tuple[KeySpec, ...]) -> Span:
     return Span(first.first, last.last, first.step)
 
 
-def required_access(flags: Flags) -> int:
+def required_access(flags: KeyFlags) -> int:
     """Return what access rules must allow for a key with these flags: READ, WRITE, both, or LOOKUP_ONLY."""
     use = LOOKUP_ONLY
     for flag in flags:

@@ -34,7 +34,7 @@ def add_form_of_deletions(call: Call, key: bytes, acknowledged: list[bytes], del
         acknowledged: the IDs that are no longer pending in the group of an XACKDEL.
     """
     form = [[b"XACK", key, call.argv[2], *acknowledged]] if acknowledged else []
-    lost = deletions.acknowledgements(key)
+    lost = deletions.xack_commands(key)
     form += lost
     if deletions.entry_ids:
         form.append([b"XDEL", key, *deletions.entry_ids])
@@ -67,18 +67,18 @@ def add_form_of_trim(call: Call, effect: list[bytes], stream: Stream, deletions:
         deletions: the entries that its trim has removed.
     """
     key = call.argv[1]
-    form = deletions.acknowledgements(key)
+    form = deletions.xack_commands(key)
     exact = not form
     removed = deletions.entry_ids
     oldest = not removed or _is_older_than_all(stream, removed[-1])
     trim = [b"MAXLEN", b"=", b"%d" % stream.length] if removed and oldest else []
     if effect[0].upper() == b"XADD":
-        form.append(with_trim(effect, trim))
+        form.append(with_trim_replaced(effect, trim))
     elif trim:
         form.append([b"XTRIM", key, *trim])
     if removed and not oldest:
         last, added = stream.last_id().text(), b"%d" % stream.entries_added
-        deleted = FIRST_ID if deletions.max_deleted == b"0-0" else deletions.max_deleted
+        deleted = FIRST_ID if deletions.max_deleted_id_before == b"0-0" else deletions.max_deleted_id_before
         form.append([b"XDEL", key, *removed])
         form.append([b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted])
     call.effects.set_older_form(effect, form, oldest and exact)
@@ -90,14 +90,14 @@ def _is_older_than_all(stream: Stream, word: bytes) -> bool:
     return not StreamIterator(stream, 0, 0, last.ms, last.seq, False).next()
 
 
-def with_trim(words: list[bytes], trim: list[bytes]) -> list[bytes]:
+def with_trim_replaced(words: list[bytes], trim: list[bytes]) -> list[bytes]:
     """Return the XADD with this trim instead of its own, and without a policy for references."""
-    options, at = options_of(words)
+    options, at = options_and_end(words)
     kept = [word for option in options if option[0] not in (b"MAXLEN", b"MINID", b"LIMIT") for word in option]
     return [*words[:2], *kept, *trim, *words[at:]]
 
 
-def options_of(words: list[bytes]) -> tuple[list[list[bytes]], int]:
+def options_and_end(words: list[bytes]) -> tuple[list[list[bytes]], int]:
     """Return the options of an XADD or XTRIM, names in upper case, without policies; and where they end."""
     found: list[list[bytes]] = []
     at = 2

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from headrace.commands.session import Session
 from headrace.errors import CommandError
 
-Section = list[tuple[str, object]]
+InfoFields = list[tuple[str, object]]
 
-NO_HISTORY = "0" * 40
+NO_REPLICATION_ID = "0" * 40
 
 
 class NoReplication(CommandError):
@@ -37,14 +37,14 @@ class ReplicationInterface:
         """Return ROLE's reply."""
         return [b"master", 0, []]
 
-    def info(self) -> Section:
+    def info(self) -> InfoFields:
         """Return the fields of INFO replication."""
         return [
             ("role", "master"),
             ("connected_slaves", 0),
             ("master_failover_state", "no-failover"),
-            ("master_replid", NO_HISTORY),
-            ("master_replid2", NO_HISTORY),
+            ("master_replid", NO_REPLICATION_ID),
+            ("master_replid2", NO_REPLICATION_ID),
             ("master_repl_offset", 0),
             ("second_repl_offset", -1),
             ("repl_backlog_active", 0),
@@ -53,7 +53,7 @@ class ReplicationInterface:
             ("repl_backlog_histlen", 0),
         ]
 
-    def counters(self) -> Section:
+    def info_stats_fields(self) -> InfoFields:
         """Return the fields that replication adds to INFO stats."""
         return [("sync_full", 0), ("sync_partial_ok", 0), ("sync_partial_err", 0)]
 
@@ -114,11 +114,11 @@ class ReplicationInterface:
         """Return the offset after all effects recorded so far."""
         return 0
 
-    def count_acknowledged(self, offset: int) -> int:
+    def count_acknowledged_replicas(self, offset: int) -> int:
         """Return how many online replicas have applied the stream up to the offset."""
         return 0
 
-    def count_synced(self, offset: int) -> int:
+    def count_synced_replicas(self, offset: int) -> int:
         """Return how many online replicas have synced their log up to the offset."""
         return 0
 

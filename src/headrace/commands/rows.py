@@ -14,7 +14,7 @@ def help_row(
     """Return the row of `<container> HELP`: its reply lists these subcommands and itself."""
     lines = [f"{container.upper()} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"]
     for sub in subcommands:
-        lines.append(f"{sub.word.decode().upper()} {sub.syntax}".rstrip())
+        lines.append(f"{sub.last_name_part.decode().upper()} {sub.syntax}".rstrip())
         lines.append(f"    {sub.summary}")
     lines += ["HELP", "    Prints this list."]
     encoded = [line.encode() for line in lines]

@@ -19,7 +19,7 @@ from headrace.visibility import Public
 if TYPE_CHECKING:
     from headrace.commands.call import Call
 
-KILLED = b"Script killed by user with SCRIPT KILL..."
+KILLED_TEXT = b"Script killed by user with SCRIPT KILL..."
 
 
 @cython.final
@@ -34,8 +34,8 @@ class RunningScript:
     session: Public[Session | None]  # of the client
     started_ns: Public[cython.longlong]
     wrote: Public[cython.bint]  # it has called a command that writes
-    out_of_memory: Public[cython.bint]  # memory was full when it began
-    replicates: Public[cython.bint]  # effects are recorded
+    began_out_of_memory: Public[cython.bint]  # memory was full when it began
+    records_effects: Public[cython.bint]  # effects are recorded
     recorded_bytes: Public[cython.longlong]  # of the requests whose effects are, which are kept until it ends
     is_loading: Public[cython.bint]  # a library is being loaded
     is_busy: Public[cython.bint]
@@ -45,12 +45,12 @@ class RunningScript:
         self.name, self.flags, self.argv, self.is_function = name, flags, argv, is_function
         self.session = self.end_reason = None
         self.started_ns = self.recorded_bytes = 0
-        self.wrote = self.out_of_memory = self.is_loading = self.is_busy = False
-        self.replicates = True
+        self.wrote = self.began_out_of_memory = self.is_loading = self.is_busy = False
+        self.records_effects = True
 
 
 @cython.ccall
-def started_script(
+def new_running_script(
     name: bytes, flags: cython.longlong, argv: list[bytes], is_function: cython.bint, caller: Session
 ) -> RunningScript:
     """Return the RunningScript of a script or function that the client `caller` starts now."""
@@ -60,8 +60,8 @@ def started_script(
     made.end_reason = None
     made.started_ns = system.monotonic_ns()
     made.recorded_bytes = 0
-    made.wrote = made.out_of_memory = made.is_loading = made.is_busy = False
-    made.replicates = True
+    made.wrote = made.began_out_of_memory = made.is_loading = made.is_busy = False
+    made.records_effects = True
     return made
 
 

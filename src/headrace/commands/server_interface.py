@@ -20,7 +20,7 @@ from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.versions import RdbVersion
 from headrace.version import __version__
 
-Section = list[tuple[str, object]]
+InfoFields = list[tuple[str, object]]
 
 # Name: field of Settings, minimum and maximum.
 STREAM_SETTINGS: dict[bytes, tuple[str, int, int]] = {
@@ -32,7 +32,7 @@ STREAM_SETTINGS: dict[bytes, tuple[str, int, int]] = {
 }
 
 
-class NoDirectory(CommandError):
+class NoDataDirectory(CommandError):
     text = "ERR nothing can be saved: this keyspace has no data directory, it lives in memory only"
 
 
@@ -131,11 +131,11 @@ class ServerInterface:
         """Write the settings to the configuration file."""
         raise CommandError("ERR The server is running without a config file")
 
-    def info(self, section: str) -> Section:
+    def info(self, section: str) -> InfoFields:
         """Return the server's fields for one section of INFO; they are shown after the engine's."""
         return []
 
-    def client_buffers(self, session: Session) -> tuple[int, int]:
+    def client_buffer_bytes(self, session: Session) -> tuple[int, int]:
         """Return (bytes of requests received and not executed, free bytes in the read buffer)."""
         return 0, 0
 
@@ -166,11 +166,11 @@ class ServerInterface:
 
     def save(self, now_ms: int) -> None:
         """Write a snapshot; return when it is durable. Raises CommandError if that fails."""
-        raise NoDirectory()
+        raise NoDataDirectory()
 
     def background_save(self, schedule: bool) -> bytes:
         """Start a snapshot; with `schedule`, after a running rewrite. Return the reply's text."""
-        raise NoDirectory()
+        raise NoDataDirectory()
 
     def last_save_s(self) -> int:
         """Return the time of the last snapshot, in seconds since 1970."""
@@ -178,7 +178,7 @@ class ServerInterface:
 
     def rewrite_log(self) -> bytes:
         """Start a rewrite of the log, or schedule it after a running snapshot. Return the reply's text."""
-        raise NoDirectory()
+        raise NoDataDirectory()
 
     def synced_log_offset(self) -> int:
         """Return the synced length of the log, as counted by engine.effects.offset; -1 without a log.
@@ -192,11 +192,11 @@ class ServerInterface:
 
         If a key exists already, it is replaced if `merge`; else that is an error.
         """
-        raise NoDirectory()
+        raise NoDataDirectory()
 
     def reload_log(self, now_ms: int) -> None:
         """DEBUG LOADAOF: write and sync the log, drop all keys, replay the log."""
-        raise NoDirectory()
+        raise NoDataDirectory()
 
     def serves_while_busy(self) -> bool:
         """Return whether other clients are served while a script runs, so that they can end it."""

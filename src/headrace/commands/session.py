@@ -39,7 +39,7 @@ class Session:
     name: Public[bytes]
     library_name: Public[bytes]
     library_version: Public[bytes]
-    user: Public[bytes]  # the user's name
+    user_name: Public[bytes]  # the user's name
     identity: Public[User | None]  # None: a session of this program, which may do everything
     # whose rules are checked (see engine/authorization.py); None: all is allowed
     restricted_user: Public[User | None]
@@ -49,7 +49,7 @@ class Session:
     local_address: Public[bytes]
     file_number: Public[cython.int]  # of the socket; -1 when there is none
     created_ms: Public[cython.longlong]
-    active_ms: Public[cython.longlong]  # of the last request
+    last_request_ms: Public[cython.longlong]  # of the last request
     last_command: Public[Command | None]
     queue: Public[list[tuple[CommandRow, list[bytes]]] | None]  # the requests since MULTI; None outside of it
     queue_bytes: cython.Py_ssize_t  # memory of the queue
@@ -93,12 +93,12 @@ class Session:
         self.local_address = local_address
         self.file_number = -1
         self.created_ms = 0
-        self.active_ms = 0
+        self.last_request_ms = 0
         self.last_command = None
         self.name = b""
         self.library_name = b""
         self.library_version = b""
-        self.user = b"default"
+        self.user_name = b"default"
         self.identity = None
         self.restricted_user = None
         self.authenticated = True
@@ -166,19 +166,19 @@ class Session:
         return self.queue_bytes if self.queue else 0
 
     @cython.ccall
-    def reply_on(self) -> cython.void:
+    def set_reply_on(self) -> cython.void:
         """CLIENT REPLY ON: send replies."""
         self.reply_mode = REPLY_ON
         self.update_follow_up()
 
     @cython.ccall
-    def reply_off(self) -> cython.void:
+    def set_reply_off(self) -> cython.void:
         """CLIENT REPLY OFF: send no replies, starting with this request's."""
         self.reply_mode = REPLY_OFF
         self.update_follow_up()
 
     @cython.ccall
-    def reply_skip(self) -> cython.void:
+    def set_reply_skip(self) -> cython.void:
         """CLIENT REPLY SKIP: send no reply to this request and the next one."""
         if self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_NEXT
@@ -202,4 +202,4 @@ class Session:
     def update_follow_up(self) -> cython.void:
         """Set needs_follow_up. Called after each change of the reply mode or of tracking."""
         tracking: TrackingState | None = self.tracking
-        self.needs_follow_up = self.reply_mode != REPLY_ON or (tracking is not None and tracking.on)
+        self.needs_follow_up = self.reply_mode != REPLY_ON or (tracking is not None and tracking.is_on)

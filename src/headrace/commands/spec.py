@@ -28,7 +28,7 @@ import cython
 
 from headrace.access.selector import AccessRequest
 from headrace.commands.key_specs import (
-    Flags,
+    KeyFlags,
     KeySpec,
     Span,
     parse_key_specs,
@@ -38,7 +38,7 @@ from headrace.commands.key_specs import (
 )
 from headrace.errors import CommandError
 
-HEADRACE_VERSION = "headrace 0.1.0"  # `since` of the commands that Redis does not have
+SINCE_HEADRACE = "headrace 0.1.0"  # `since` of the commands that Redis does not have
 REDACTED = b"(redacted)"  # replaces passwords where other clients see requests
 # Flags that COMMAND does not show.
 INTERNAL_FLAGS = frozenset(
@@ -66,8 +66,8 @@ class Command:
     """One command or subcommand. Immutable."""
 
     name: bytes  # lower case; "config|get" for a subcommand
-    word: bytes  # the last part of the name: b"get" of "config|get"
-    name_length: cython.int  # number of arguments that form the name: 1, or 2 for a subcommand
+    last_name_part: bytes  # the last part of the name: b"get" of "config|get"
+    name_argument_count: cython.int  # number of arguments that form the name: 1, or 2 for a subcommand
     arity: cython.int
     run: Callable[..., object] | None  # None for a container, which has only subcommands
     flags: frozenset[str]
@@ -78,9 +78,9 @@ class Command:
     find_keys: Callable[[list[bytes]], list[int]] | None
     key_specs: tuple[KeySpec, ...]
     shown_keys: Span  # their range, as COMMAND shows it
-    key_flags: tuple[Flags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
-    key_uses: list[int]  # the same: READ, WRITE, BOTH or 0, for access rules
-    find_key_flags: Callable[[list[bytes]], Flags] | None
+    key_flags: tuple[KeyFlags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
+    key_access_bits: list[int]  # the same: READ, WRITE, BOTH or 0, for access rules
+    find_key_flags: Callable[[list[bytes]], KeyFlags] | None
     find_destination: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
     channels: Span
     channels_are_patterns: cython.bint  # the channels are patterns
@@ -109,7 +109,7 @@ class Command:
         flags: str = "",
         keys: str = "",
         find_keys: Callable[[list[bytes]], list[int]] | None = None,
-        varying_use: Callable[[list[bytes]], Flags] | None = None,
+        varying_use: Callable[[list[bytes]], KeyFlags] | None = None,
         stores_in: Callable[[list[bytes]], tuple[int, bytes] | None] | None = None,
         channels: str = "",
         patterns: str = "",
@@ -124,8 +124,8 @@ class Command:
         subcommands: Iterable[Command] = (),
     ) -> None:
         self.name = name.encode()
-        self.word = name.rpartition("|")[2].encode()
-        self.name_length = 1 + name.count("|")
+        self.last_name_part = name.rpartition("|")[2].encode()
+        self.name_argument_count = 1 + name.count("|")
         self.arity = arity
         self.run = run
         self.flags = frozenset(flags.split())
@@ -144,8 +144,8 @@ class Command:
         self.categories = _categories(self.flags, group, categories, run is not None)
         self.subcommands = {}
         for sub in subcommands:
-            self.subcommands[sub.word] = sub
-            self.subcommands[sub.word.upper()] = sub
+            self.subcommands[sub.last_name_part] = sub
+            self.subcommands[sub.last_name_part.upper()] = sub
         self.write = "write" in self.flags
         self.readonly = "readonly" in self.flags
         self.blocking = "blocking" in self.flags
@@ -164,7 +164,7 @@ class Command:
         self.key_specs = specs
         self.shown_keys = shown_span(specs)
         self.key_flags = tuple([spec.flags for spec in specs])
-        self.key_uses = [required_access(flags) for flags in self.key_flags]
+        self.key_access_bits = [required_access(flags) for flags in self.key_flags]
         is_channel = specs != () and "not_key" in specs[0].flags
         self.first_key, self.last_key, self.key_step = Span() if is_channel else self.shown_keys
         self.has_keys = self.first_key != 0 or find_keys is not None
@@ -182,7 +182,7 @@ class Command:
 
     def unique_subcommands(self) -> list[Command]:
         """Return each subcommand once."""
-        return [sub for word, sub in self.subcommands.items() if word == sub.word]
+        return [sub for word, sub in self.subcommands.items() if word == sub.last_name_part]
 
     def key_positions(self, argv: list[bytes]) -> list[int]:
         """Return the positions of keys in argv, which must fit the arity. May raise CommandError."""
@@ -202,7 +202,7 @@ class Command:
         other = None if self.find_destination is None else self.find_destination(argv)
         return found if other is None else [*found, other]
 
-    def flags_of_keys(self, argv: list[bytes]) -> tuple[Flags, ...]:
+    def flags_of_keys(self, argv: list[bytes]) -> tuple[KeyFlags, ...]:
         """Return the flags of the keys of one request, as key_flags; they may depend on its options."""
         return self.key_flags if self.find_key_flags is None else (self.find_key_flags(argv),)
 
@@ -216,9 +216,11 @@ class Command:
             except CommandError:
                 request.key_positions = []
             uses = (
-                self.key_uses if self.find_key_flags is None else [required_access(self.find_key_flags(argv))]
+                self.key_access_bits
+                if self.find_key_flags is None
+                else [required_access(self.find_key_flags(argv))]
             )
-            request.uses = [uses[min(i, len(uses) - 1)] for i in range(len(request.key_positions))]
+            request.key_uses = [uses[min(i, len(uses) - 1)] for i in range(len(request.key_positions))]
         if self.channels.first:
             request.channel_positions = self.channels.positions(len(argv))
             request.channels_are_patterns = self.channels_are_patterns

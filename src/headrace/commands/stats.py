@@ -26,31 +26,31 @@ class CommandRow:
     run: Callable[..., object]
     arity: cython.int
     readonly: cython.bint
-    is_plain: cython.bint  # no subcommands
-    of_streams: cython.bint  # it may read entries
+    has_no_subcommands: cython.bint  # no subcommands
+    may_read_entries: cython.bint  # it may read entries
     calls: Public[cython.longlong]
-    rejected: Public[cython.longlong]  # failed before it ran
-    failed: Public[cython.longlong]  # failed while it ran
-    ns: Public[cython.longlong]  # total nanoseconds, if requests are timed: see timing.py
-    latencies: Public[Histogram | None]
+    rejected_calls: Public[cython.longlong]  # failed before it ran
+    failed_calls: Public[cython.longlong]  # failed while it ran
+    total_ns: Public[cython.longlong]  # total nanoseconds, if requests are timed: see timing.py
+    latency_histogram: Public[Histogram | None]
 
     def __init__(self, command: Command) -> None:
         self.command = command
         self.run = command.run if command.run is not None else reject_container
         self.arity = command.arity
         self.readonly = command.readonly
-        self.is_plain = not command.subcommands
-        self.of_streams = command.group == "stream"
+        self.has_no_subcommands = not command.subcommands
+        self.may_read_entries = command.group == "stream"
         self.reset()
 
     @cython.ccall
     def reset(self) -> cython.void:
         """Set all counters to zero."""
         self.calls = 0
-        self.rejected = 0
-        self.failed = 0
-        self.ns = 0
-        self.latencies = None
+        self.rejected_calls = 0
+        self.failed_calls = 0
+        self.total_ns = 0
+        self.latency_histogram = None
 
 
 @cython.final
@@ -58,7 +58,7 @@ class CommandRow:
 class Stats:
     """The engine's counters since it was created or since CONFIG RESETSTAT."""
 
-    commands: Public[cython.longlong]  # executed, including those inside EXEC
+    command_count: Public[cython.longlong]  # executed, including those inside EXEC
     connection_count: Public[cython.longlong]  # sessions ever created
     unblocked_count: Public[cython.longlong]
     error_reply_count: Public[cython.longlong]
@@ -73,7 +73,7 @@ class Stats:
     def reset(self) -> cython.void:
         """Set all counters to zero."""
         row: CommandRow
-        self.commands = 0
+        self.command_count = 0
         self.connection_count = 0
         self.unblocked_count = 0
         self.error_reply_count = 0

@@ -23,8 +23,8 @@ from headrace.streams.stream import Stream
 from headrace.structures.stream_id import StreamId
 
 U64_MAX = (1 << 64) - 1
-UNACKED = "KEEP-UNACKED"
-UNARCHIVED = "KEEP-UNARCHIVED"
+KEEP_UNACKED = "KEEP-UNACKED"
+KEEP_UNARCHIVED = "KEEP-UNARCHIVED"
 
 
 def is_exempt(call: Call) -> bool:
@@ -32,7 +32,7 @@ def is_exempt(call: Call) -> bool:
     return call.replayed() or call.session.runs_rules
 
 
-def strict_rules(call: Call, stream: Stream) -> StreamRules | None:
+def strict_rules_or_none(call: Call, stream: Stream) -> StreamRules | None:
     """Return the rules of the stream if they reject commands of this caller; None if they do not."""
     rules = stream.rules
     return rules if rules is not None and rules.strict and not is_exempt(call) else None
@@ -49,7 +49,7 @@ def _first_entry(stream: Stream, first: StreamId) -> StreamId | None:
     return StreamId(entries.ms, entries.seq) if entries.next() else None
 
 
-def first_kept_entry(
+def first_kept_entry_and_rule(
     database: Database, key: bytes, stream: Stream, rules: StreamRules, *, by_groups: bool = True
 ) -> tuple[StreamId, str] | None:
     """Return the first entry that the rules keep, and by which rule; None if they keep none.
@@ -57,25 +57,27 @@ def first_kept_entry(
     by_groups: False leaves out what KEEP-UNACKED keeps.
     """
     found: tuple[StreamId, str] | None = None
-    unacked = retention.first_unacked(stream) if rules.keep_unacked and by_groups else None
+    unacked = retention.first_unacked_id(stream) if rules.keep_unacked and by_groups else None
     if unacked is not None and (entry := _first_entry(stream, unacked)) is not None:
-        found = entry, UNACKED
+        found = entry, KEEP_UNACKED
     if rules.keep_unarchived:
-        entry = _first_entry(stream, retention.first_unarchived(watermark.archived_id(database, key, stream)))
+        entry = _first_entry(
+            stream, retention.first_unarchived_id(watermark.archived_id(database, key, stream))
+        )
         if entry is not None and (found is None or entry.precedes(found[0])):
-            found = entry, UNARCHIVED
+            found = entry, KEEP_UNARCHIVED
     return found
 
 
 def check_stream_removal(call: Call, database: Database, key: bytes, stream: Stream) -> None:
     """Raise EntriesKept if the whole stream must not be removed."""
-    rules = strict_rules(call, stream)
-    kept = None if rules is None else first_kept_entry(database, key, stream, rules)
+    rules = strict_rules_or_none(call, stream)
+    kept = None if rules is None else first_kept_entry_and_rule(database, key, stream, rules)
     if kept is not None:
         raise _rejection(call, key, f"{kept[1]} keeps {kept[0]}")
 
 
-def check_removal(call: Call, database: Database, key: bytes) -> None:
+def check_key_removal(call: Call, database: Database, key: bytes) -> None:
     """Raise EntriesKept if the value at the key must be neither removed nor replaced."""
     if call.keyspace.rule_registry.streams and database.contains(key):
         value = database.values[key]
@@ -92,7 +94,7 @@ def check_flush(call: Call, database: Database | None) -> None:
 
 def check_expiry(call: Call, key: bytes, value: object) -> None:
     """Raise EntriesKept if the value is a stream with STRICT, which must not expire."""
-    if isinstance(value, Stream) and strict_rules(call, value) is not None:
+    if isinstance(value, Stream) and strict_rules_or_none(call, value) is not None:
         raise _rejection(call, key, "it must not expire")
 
 
@@ -109,26 +111,26 @@ def check_trim(call: Call, key: bytes, stream: Stream, acked_only: bool, trimmed
         acked_only: the trim removes only what all groups have acknowledged.
         trimmed: how many of the oldest entries it reaches.
     """
-    rules = strict_rules(call, stream)
+    rules = strict_rules_or_none(call, stream)
     if rules is None or trimmed == 0:
         return
-    kept = first_kept_entry(call.database, key, stream, rules, by_groups=not acked_only)
+    kept = first_kept_entry_and_rule(call.database, key, stream, rules, by_groups=not acked_only)
     if kept is not None and retention.count_before(stream, kept[0]) < trimmed:
         raise _rejection(call, key, f"{kept[1]} keeps {kept[0]}")
 
 
 def check_new_entry_trim(call: Call, key: bytes, stream: Stream, acked_only: bool) -> None:
     """Raise EntriesKept if a rule keeps the new entry, which the trim of the same XADD would remove."""
-    rules = strict_rules(call, stream)
+    rules = strict_rules_or_none(call, stream)
     if rules is None:
         return
     if rules.keep_unacked and stream.group_count and not acked_only:
-        raise _rejection(call, key, f"{UNACKED} keeps the new entry")
+        raise _rejection(call, key, f"{KEEP_UNACKED} keeps the new entry")
     if rules.keep_unarchived:
-        raise _rejection(call, key, f"{UNARCHIVED} keeps the new entry")
+        raise _rejection(call, key, f"{KEEP_UNARCHIVED} keeps the new entry")
 
 
-def check_entries(
+def check_entry_deletion(
     call: Call, key: bytes, stream: Stream, acked_only: bool, ids: list[StreamId], acking: Group | None
 ) -> None:
     """Raise EntriesKept if one of the entries must not be deleted.
@@ -137,11 +139,11 @@ def check_entries(
         acked_only: the command deletes only what all groups have acknowledged.
         acking: the group that acknowledges them in the same command; it does not keep them.
     """
-    rules = strict_rules(call, stream)
+    rules = strict_rules_or_none(call, stream)
     if rules is None:
         return
     archived = watermark.archived_id(call.database, key, stream) if rules.keep_unarchived else None
-    unarchived = retention.first_unarchived(archived)
+    unarchived = retention.first_unarchived_id(archived)
     for entry in ids:
         if not stream.contains(entry.ms, entry.seq):
             continue
@@ -151,6 +153,6 @@ def check_entries(
         if referenced and acked_only:
             continue  # it is not deleted
         if rules.keep_unacked and referenced:
-            raise _rejection(call, key, f"{UNACKED} keeps {entry}")
+            raise _rejection(call, key, f"{KEEP_UNACKED} keeps {entry}")
         if rules.keep_unarchived and not entry.precedes(unarchived):
-            raise _rejection(call, key, f"{UNARCHIVED} keeps {entry}")
+            raise _rejection(call, key, f"{KEEP_UNARCHIVED} keeps {entry}")

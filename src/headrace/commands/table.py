@@ -27,7 +27,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import add, arrow, configure, count, delete, idempotency, info, read, trim
 from headrace.commands.string import conditional, counters, lcs, strings, substrings
 
-FAMILIES = (
+COMMAND_MODULES = (
     connection,
     client,
     acl,
@@ -76,19 +76,19 @@ FAMILIES = (
     introspection,
 )
 
-COMMANDS: list[Command] = [command for family in FAMILIES for command in family.COMMANDS]
+COMMANDS: list[Command] = [command for family in COMMAND_MODULES for command in family.COMMANDS]
 
-TABLE: dict[bytes, Command] = {command.name: command for command in COMMANDS}
-TABLE |= {command.name.upper(): command for command in COMMANDS}
+COMMANDS_BY_NAME: dict[bytes, Command] = {command.name: command for command in COMMANDS}
+COMMANDS_BY_NAME |= {command.name.upper(): command for command in COMMANDS}
 
 
-def row_of(name: bytes) -> Command:
+def command_of_name(name: bytes) -> Command:
     """Return the command or subcommand of a full name in lower case: b"xinfo|groups". Raises KeyError."""
     container, _, word = name.partition(b"|")
-    return TABLE[container].subcommands[word] if word else TABLE[container]
+    return COMMANDS_BY_NAME[container].subcommands[word] if word else COMMANDS_BY_NAME[container]
 
 
-def find(word: bytes) -> Command | None:
+def find_command(word: bytes) -> Command | None:
     """Return the command of that name, ignoring case, or None."""
-    found = TABLE.get(word)
-    return found if found is not None else TABLE.get(word.lower())
+    found = COMMANDS_BY_NAME.get(word)
+    return found if found is not None else COMMANDS_BY_NAME.get(word.lower())

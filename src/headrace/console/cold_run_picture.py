@@ -26,12 +26,12 @@ def cold_run_table(run: ColdRun) -> Table:
 
 def cold_run_rows(run: ColdRun) -> Iterator[tuple[str, str]]:
     """Yield the rows of the table: a name and a value."""
-    place = run.place
+    place = run.storage_location
     yield "file", f"{place.file.name}, {styles.format_size(place.size)} at byte {place.offset:,}"
     yield "checksum", f"{place.checksum:016x}"
     yield "entries", f"{run.first_ms}-{run.first_seq} to {run.last_ms}-{run.last_seq} when it was stored"
-    yield "nodes", f"{run.inner_count():,} of {run.stored_count:,}"
-    yield "in memory", f"they would take {styles.format_size(run.memory_bytes)}"
+    yield "nodes", f"{run.inner_count():,} of {run.stored_node_count:,}"
+    yield "in memory", f"they would take {styles.format_size(run.bytes_if_loaded)}"
     yield "deleted since", plural(run.deleted_count(), "entry")
 
 

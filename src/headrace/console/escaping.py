@@ -18,13 +18,13 @@ import re
 from typing import Any
 
 # Letters and marks that str.isprintable() accepts although they take no space on the screen.
-INVISIBLE = (
+INVISIBLE_CHARACTERS = (
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef\u2800"
 )
 # U+DC80 to U+DCFF stand for bytes that are not UTF-8 (errors="surrogateescape").
 FIRST_ESCAPED_BYTE, LAST_ESCAPED_BYTE = 0xDC80, 0xDCFF
 LOG_LINE_MAX = 4096  # characters
-_invisible = re.compile(f"[{INVISIBLE}]")
+_invisible = re.compile(f"[{INVISIBLE_CHARACTERS}]")
 
 
 def is_printable(text: str) -> bool:

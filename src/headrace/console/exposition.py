@@ -20,10 +20,10 @@ from headrace.console.server_stats import GroupStats, ServerStats, StreamStats, 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 GAUGE, COUNTER, SUMMARY, HISTOGRAM = "gauge", "counter", "summary", "histogram"
-LATENCY = "latency_percentiles_usec_"
+LATENCY_FIELD_PREFIX = "latency_percentiles_usec_"
 
-STATUS = {"ok": "1", "err": "0"}
-INSTANCE = {
+STATUS_VALUES = {"ok": "1", "err": "0"}
+INSTANCE_INFO_FIELDS = {
     "role",
     "redis_version",
     "redis_mode",
@@ -83,7 +83,7 @@ COLD_HELP = {
     "stream_cold_bytes": "Bytes of memory that these entries would take.",
     "stream_cold_files": "Files that have entries of the stream.",
 }
-OLDEST = "headrace_stream_group_oldest_pending_seconds"
+OLDEST_PENDING_METRIC = "headrace_stream_group_oldest_pending_seconds"
 
 Labels = dict[str, str]
 Value = int | float | str | None
@@ -96,7 +96,7 @@ class Exposition:
     """
 
     def __init__(self) -> None:
-        self.heads: dict[str, str] = {}
+        self.metric_headers: dict[str, str] = {}
         self.values: dict[str, dict[str, Value]] = {}  # by metric, then by the text of the labels
 
     def add(
@@ -117,7 +117,7 @@ class Exposition:
         if value is None:
             return
         family = family or name
-        self.heads[name] = f"# HELP {family} {about}\n# TYPE {family} {kind}\n" if about else ""
+        self.metric_headers[name] = f"# HELP {family} {about}\n# TYPE {family} {kind}\n" if about else ""
         inner = ",".join(f'{key}="{escape_label(text)}"' for key, text in (labels or {}).items())
         self.values.setdefault(name, {}).setdefault(f"{{{inner}}}" if inner else "", value)
 
@@ -125,7 +125,7 @@ class Exposition:
         """Return all lines."""
         return "".join(
             head + "".join(f"{name}{labels} {value}\n" for labels, value in self.values[name].items())
-            for name, head in self.heads.items()
+            for name, head in self.metric_headers.items()
         )
 
 
@@ -142,24 +142,30 @@ def exposition(stats: ServerStats) -> str:
     for stream in stats.streams:
         _stream(out, stream)
     about = "Streams beyond the limit, which have no metrics."
-    out.add("headrace_streams_left_out", GAUGE, about, stats.left_out)
+    out.add("headrace_streams_left_out", GAUGE, about, stats.left_out_streams)
     return out.text()
 
 
 def _server(out: Exposition, stats: ServerStats) -> None:
     info = stats.info
-    labels = {name: info[name] for name in sorted(INSTANCE & info.keys())}
+    labels = {name: info[name] for name in sorted(INSTANCE_INFO_FIELDS & info.keys())}
     out.add("redis_instance_info", GAUGE, "Facts about the server.", 1, labels)
     for kind, table in ((GAUGE, GAUGES), (COUNTER, COUNTERS)):
         for source, name, about in table:
-            value = STATUS.get(info.get(source, ""), info.get(source))
+            value = STATUS_VALUES.get(info.get(source, ""), info.get(source))
             if is_number(value):
                 out.add(f"redis_{name}", kind, about, value)
     running = running_snapshot(info)
     if running is not None:
         about = "The share of a snapshot or rewrite that is written, while there is one."
-        out.add("headrace_snapshot_progress_ratio", GAUGE, about, running.share, {"what": running.what})
-    now, uptime = stats.number("server_time_usec"), stats.number("uptime_in_seconds")
+        out.add(
+            "headrace_snapshot_progress_ratio",
+            GAUGE,
+            about,
+            running.fraction_done,
+            {"what": running.job_name},
+        )
+    now, uptime = stats.info_number("server_time_usec"), stats.info_number("uptime_in_seconds")
     if now is not None and uptime is not None:
         out.add("redis_start_time_seconds", GAUGE, "When the server started.", int(now / 1e6 - uptime))
 
@@ -179,15 +185,20 @@ def _commands(out: Exposition, info: dict[str, str]) -> None:
             out.add("redis_errors_total", COUNTER, "Error replies.", parse_pairs(text).get("count"), labels)
 
     for field, text in info.items():
-        if field.startswith(LATENCY):
+        if field.startswith(LATENCY_FIELD_PREFIX):
             for percent, value in parse_pairs(text).items():
-                labels = {"cmd": field.removeprefix(LATENCY), "quantile": percent.removeprefix("p")}
-                out.add(f"redis_{LATENCY[:-1]}", SUMMARY, "Microseconds per call.", value, labels)
+                labels = {
+                    "cmd": field.removeprefix(LATENCY_FIELD_PREFIX),
+                    "quantile": percent.removeprefix("p"),
+                }
+                out.add(
+                    f"redis_{LATENCY_FIELD_PREFIX[:-1]}", SUMMARY, "Microseconds per call.", value, labels
+                )
 
 
 def _operations(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
     """Add the slow log, latency spikes, the distributions of durations, and limits of buffers."""
-    out.add("redis_slowlog_length", GAUGE, "Entries of the slow log.", operations.slow_entries)
+    out.add("redis_slowlog_length", GAUGE, "Entries of the slow log.", operations.slow_log_length)
     out.add("redis_slowlog_last_id", GAUGE, "ID of its newest entry.", operations.slow_last_id)
     about = "Duration of the newest entry of the slow log."
     out.add("redis_last_slow_execution_duration_seconds", GAUGE, about, operations.slow_last_us / 1e6)
@@ -233,8 +244,8 @@ def _replication(out: Exposition, info: dict[str, str]) -> None:
             info.get("slave_repl_offset"),
             primary.silent_s,
             info.get("master_sync_in_progress"),
-            primary.synced_bytes,
-            primary.total_bytes,
+            primary.snapshot_received_bytes,
+            primary.snapshot_total_bytes,
         )
         for (name, about), value in zip(PRIMARY_HELP.items(), values, strict=True):
             out.add(f"redis_{name}", GAUGE, about, value, labels)
@@ -267,10 +278,10 @@ def _stream(out: Exposition, stream: StreamStats) -> None:
         stream.radix_keys,
         stream.radix_nodes,
         stream.group_count,
-        milliseconds(stream.last_id),
-        milliseconds(stream.max_deleted_id),
-        milliseconds(stream.first_entry_id),
-        milliseconds(stream.last_entry_id),
+        id_milliseconds(stream.last_id),
+        id_milliseconds(stream.max_deleted_id),
+        id_milliseconds(stream.first_entry_id),
+        id_milliseconds(stream.last_entry_id),
     )
     for (name, about), value in zip(STREAM_HELP.items(), values, strict=True):
         out.add(f"redis_{name}", GAUGE, about, value, labels)
@@ -286,7 +297,7 @@ def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
     values: Iterable[Value] = (
         group.consumer_count,
         group.pending,
-        milliseconds(group.last_id),
+        id_milliseconds(group.last_id),
         group.entries_read,
         group.lag,
     )
@@ -294,8 +305,10 @@ def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
         out.add(f"redis_{name}", GAUGE, about, value, labels)
     for (name, about), value in zip(LOSS_HELP.items(), (group.lost_unread, group.lost_pending), strict=True):
         out.add(f"headrace_{name}", COUNTER, about, value, labels)
-    oldest = None if group.oldest_idle_ms is None else group.oldest_idle_ms / 1000
-    out.add(OLDEST, GAUGE, "Seconds since the first pending entry was delivered.", oldest, labels)
+    oldest = None if group.oldest_pending_idle_ms is None else group.oldest_pending_idle_ms / 1000
+    out.add(
+        OLDEST_PENDING_METRIC, GAUGE, "Seconds since the first pending entry was delivered.", oldest, labels
+    )
     for member in group.consumer_stats:
         theirs = labels | {"consumer": label(member.name)}
         for (name, about), value in zip(
@@ -318,7 +331,7 @@ def is_number(text: str | None) -> bool:
     return True
 
 
-def milliseconds(entry_id: bytes | None) -> int | None:
+def id_milliseconds(entry_id: bytes | None) -> int | None:
     """Return the milliseconds of an ID, as redis_exporter reports it; None without an ID."""
     return int(entry_id.partition(b"-")[0]) if entry_id else None
 

@@ -26,9 +26,9 @@ from headrace.streams.rules import Rules
 from headrace.structures.stream_id import StreamId
 
 RIBBON = 64  # cells
-COLUMNS = len(styles.CONSUMERS)  # consumers with a column of their own
+CONSUMER_COLUMNS_MAX = len(styles.CONSUMER_COLOURS)  # consumers with a column of their own
 NAME_MAX = 12
-EXACT_NODES = 200  # with more nodes the positions on the ribbon are approximate
+EXACT_NODES_MAX = 200  # with more nodes the positions on the ribbon are approximate
 
 
 def group_picture(snapshot: StreamSnapshot, limit: int) -> RenderableType:
@@ -69,7 +69,7 @@ def group_parts(snapshot: StreamSnapshot, group: StreamGroup, limit: int) -> Ite
     yield ribbon(snapshot, group, pending)
     if pending:
         yield Text()
-        yield pending_list(snapshot, group, pending, limit)
+        yield pending_table(snapshot, group, pending, limit)
 
 
 def rules_text(rules: Rules) -> Text:
@@ -94,7 +94,7 @@ def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEn
     """Return the stream from first to last entry as a line, coloured by what the group did with it."""
     total = max(snapshot.stream.length, 1)
     cells = [0] * RIBBON  # number of pending entries in each cell
-    exactly = len(snapshot.packed_nodes) <= EXACT_NODES
+    exactly = len(snapshot.packed_nodes) <= EXACT_NODES_MAX
     for one in pending:
         rank = snapshot.rank(one.ms, one.seq, exactly)
         cells[min(rank * RIBBON // total, RIBBON - 1)] += 1
@@ -114,29 +114,32 @@ def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEn
     return line
 
 
-def pending_list(
+def pending_table(
     snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry], limit: int
 ) -> Table:
     """Return a table of pending entries: a row per entry, a column per consumer."""
     shown = pending[:limit]
     counts = Counter(one.consumer for one in pending)
     names = sorted((consumer.name for consumer in group.consumers()), key=lambda name: (-counts[name], name))
-    columns = sorted(names[:COLUMNS])
+    columns = sorted(names[:CONSUMER_COLUMNS_MAX])
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(4):
         table.add_column(no_wrap=True)
     table.add_row(Text("pending", styles.GREY), names_line(columns), Text("delivered", styles.GREY), Text())
-    spans = {name: span(shown, name) for name in columns}
+    spans = {name: rows_of_consumer(shown, name) for name in columns}
     for row, one in enumerate(shown):
         known = (one.ms, one.seq)
         gone = "" if snapshot.stream.contains(*known) else "  the entry is deleted"
-        age = snapshot.now_ms - one.time_ms
+        age = snapshot.now_ms - one.delivery_time_ms
         table.add_row(
             Text.assemble((f"{one.ms}", styles.MS), "-", (f"{one.seq}", styles.SEQ)),
             consumer_marks(columns, spans, one.consumer, row),
             Text(delivered_text(group, one, age)),
             Text.assemble(
-                (times_text(one.deliveries), styles.LATE if one.deliveries > 1 else styles.GREY),
+                (
+                    delivery_count_text(one.delivery_count),
+                    styles.LATE if one.delivery_count > 1 else styles.GREY,
+                ),
                 (gone, styles.LATE),
             ),
         )
@@ -149,7 +152,7 @@ def delivered_text(group: StreamGroup, one: PendingEntry, age: int) -> str:
     """Return when an entry was delivered, or why no consumer works on it."""
     if not one.consumer:
         return "given back"
-    if group.is_ordered() and (one.deliveries == 0 or one.time_ms == 0):
+    if group.is_ordered() and (one.delivery_count == 0 or one.delivery_time_ms == 0):
         return "waits for its turn"
     return f"{styles.format_age(age)} ago"
 
@@ -158,7 +161,7 @@ def names_line(columns: list[bytes]) -> Text:
     """Return the names of consumers, each in its colour."""
     line = Text()
     for at, name in enumerate(columns):
-        line.append(short_name(name), f"bold {styles.CONSUMERS[at]}")
+        line.append(short_name(name), f"bold {styles.CONSUMER_COLOURS[at]}")
         line.append("  ")
     return line
 
@@ -168,7 +171,7 @@ def short_name(name: bytes) -> str:
     return styles.truncate(printable(name), NAME_MAX)
 
 
-def span(shown: list[PendingEntry], name: bytes) -> range:
+def rows_of_consumer(shown: list[PendingEntry], name: bytes) -> range:
     """Return the rows from a consumer's first entry to its last; empty if it has none."""
     own = [row for row, one in enumerate(shown) if one.consumer == name]
     return range(own[0], own[-1] + 1) if own else range(0)
@@ -179,12 +182,12 @@ def consumer_marks(columns: list[bytes], spans: dict[bytes, range], owner: bytes
     line = Text()
     for at, name in enumerate(columns):
         mark = "●" if name == owner else "│" if row in spans[name] else " "
-        line.append(mark.ljust(len(short_name(name)) + 2), styles.CONSUMERS[at])
+        line.append(mark.ljust(len(short_name(name)) + 2), styles.CONSUMER_COLOURS[at])
     if owner not in columns:
         line.append("○ " + printable(owner) if owner else "○ unowned", styles.GREY)
     return line
 
 
-def times_text(deliveries: int) -> str:
+def delivery_count_text(deliveries: int) -> str:
     """Return a number of deliveries in words: never, once, twice, 3 times."""
     return {0: "never", 1: "once", 2: "twice"}.get(deliveries, f"{deliveries:,} times")

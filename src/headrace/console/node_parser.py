@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError
 HEADER_BYTES = 6
 END = 0xFF
 DELETED, SAME_FIELDS = 1, 2
-MASK = (1 << 64) - 1
+U64_MASK = (1 << 64) - 1
 TRAIL_BYTES_MAX = 5
 
 # Roles of bytes.
@@ -46,7 +46,7 @@ class Element:
     """One element of a listpack.
 
     Attributes:
-        at: Offset of its first byte.
+        offset: Offset of its first byte.
         encoding_bytes: Number of bytes of encoding before the payload; 0 for an integer.
         payload_bytes: Number of bytes of payload.
         trail_bytes: Number of bytes of trailing length.
@@ -54,7 +54,7 @@ class Element:
         raw: All its bytes.
     """
 
-    at: int
+    offset: int
     encoding_bytes: int
     payload_bytes: int
     trail_bytes: int
@@ -64,11 +64,11 @@ class Element:
     @property
     def end(self) -> int:
         """Return the offset after it."""
-        return self.at + self.encoding_bytes + self.payload_bytes + self.trail_bytes
+        return self.offset + self.encoding_bytes + self.payload_bytes + self.trail_bytes
 
 
 @dataclass(frozen=True)
-class Part:
+class NamedElement:
     """An element with a name and the role of its bytes."""
 
     name: str
@@ -83,7 +83,7 @@ class Entry:
     ms: int
     seq: int
     flags: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[NamedElement] = field(default_factory=list)
 
     @property
     def is_deleted(self) -> bool:
@@ -96,9 +96,9 @@ class Entry:
         return f"{self.ms}-{self.seq}"
 
     @property
-    def at(self) -> int:
+    def offset(self) -> int:
         """Return the offset of its first byte."""
-        return self.parts[0].element.at
+        return self.parts[0].element.offset
 
     @property
     def end(self) -> int:
@@ -107,7 +107,7 @@ class Entry:
 
 
 @dataclass
-class NodeParts:
+class ParsedNode:
     """A parsed node: its key, its bytes, its master entry and its entries.
 
     `ms` and `seq` are the ID in the key; `element_count` is the number of elements that the header states.
@@ -118,7 +118,7 @@ class NodeParts:
     ms: int
     seq: int
     element_count: int
-    master: list[Part]
+    master_parts: list[NamedElement]
     entries: list[Entry]
 
     @property
@@ -126,10 +126,10 @@ class NodeParts:
         """Return the number of entries that are not deleted."""
         return sum(not entry.is_deleted for entry in self.entries)
 
-    def roles(self) -> list[str]:
+    def byte_roles(self) -> list[str]:
         """Return the role of each byte."""
         roles = [HEADER] * len(self.data)
-        for part in self.master:
+        for part in self.master_parts:
             _set_roles(roles, part, False)
         for entry in self.entries:
             for part in entry.parts:
@@ -137,14 +137,14 @@ class NodeParts:
         return roles
 
 
-def _set_roles(roles: list[str], part: Part, dead: bool) -> None:
+def _set_roles(roles: list[str], part: NamedElement, dead: bool) -> None:
     element = part.element
     body = element.end - element.trail_bytes
-    roles[element.at : body] = [DEAD if dead else part.role] * (body - element.at)
+    roles[element.offset : body] = [DEAD if dead else part.role] * (body - element.offset)
     roles[body : element.end] = [DEAD if dead else TRAIL] * element.trail_bytes
 
 
-def parse_node(key: bytes, data: bytes) -> NodeParts:
+def parse_node(key: bytes, data: bytes) -> ParsedNode:
     """Parse a node from its key and its listpack. Raises InvalidNode if they are not valid."""
     if len(key) != 16:
         raise InvalidNode(f"the key has {len(key)} bytes; expected 16")
@@ -154,7 +154,7 @@ def parse_node(key: bytes, data: bytes) -> NodeParts:
     walk = elements(data)
     master = list(_master(walk))
     names = [part.element for part in master if part.role == FIELD]
-    node = NodeParts(key, data, ms, seq, int.from_bytes(data[4:6], "little"), master, [])
+    node = ParsedNode(key, data, ms, seq, int.from_bytes(data[4:6], "little"), master, [])
     for first in walk:
         node.entries.append(_entry(first, walk, names, ms, seq))
     return node
@@ -168,7 +168,7 @@ def elements(data: bytes) -> Iterator[Element]:
         yield element
         at = element.end
         if at >= len(data):
-            raise InvalidNode(f"the element at {element.at} exceeds the listpack")
+            raise InvalidNode(f"the element at {element.offset} exceeds the listpack")
     if at != len(data) - 1:
         raise InvalidNode(f"the end byte is at {at}, before the last byte")
 
@@ -225,41 +225,41 @@ def _next(walk: Iterator[Element], what: str) -> Element:
 
 def _number(element: Element, what: str) -> int:
     if not isinstance(element.value, int):
-        raise InvalidNode(f"{what} at {element.at} is not a number")
+        raise InvalidNode(f"{what} at {element.offset} is not a number")
     return element.value
 
 
-def _master(walk: Iterator[Element]) -> Iterator[Part]:
+def _master(walk: Iterator[Element]) -> Iterator[NamedElement]:
     fields = 0
     for what in ("live", "deleted", "num-fields"):
         element = _next(walk, what)
         fields = _number(element, what)
-        yield Part(what, MASTER, element)
+        yield NamedElement(what, MASTER, element)
     for number in range(fields):
-        yield Part(f"field {number + 1}", FIELD, _next(walk, "a field's name"))
-    yield Part("end", MASTER, _next(walk, "the end of the master entry"))
+        yield NamedElement(f"field {number + 1}", FIELD, _next(walk, "a field's name"))
+    yield NamedElement("end", MASTER, _next(walk, "the end of the master entry"))
 
 
 def _entry(first: Element, walk: Iterator[Element], names: list[Element], ms: int, seq: int) -> Entry:
     flags = _number(first, "flags")
-    parts = [Part("flags", FLAGS, first)]
+    parts = [NamedElement("flags", FLAGS, first)]
     deltas = []
     for what in ("ms-delta", "seq-delta"):
         element = _next(walk, what)
         deltas.append(_number(element, what))
-        parts.append(Part(what, DELTA, element))
+        parts.append(NamedElement(what, DELTA, element))
     if flags & SAME_FIELDS:
         for name in names:
-            parts.append(Part(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
+            parts.append(NamedElement(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
     else:
         element = _next(walk, "num-fields")
-        parts.append(Part("num-fields", MASTER, element))
+        parts.append(NamedElement("num-fields", MASTER, element))
         for number in range(_number(element, "num-fields")):
             name = _next(walk, "a field's name")
-            parts.append(Part(f"field {number + 1}", FIELD, name))
-            parts.append(Part(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
+            parts.append(NamedElement(f"field {number + 1}", FIELD, name))
+            parts.append(NamedElement(f"= {printable(name.value)}", VALUE, _next(walk, "a value")))
     count = _next(walk, "lp-count")
     if _number(count, "lp-count") != len(parts):
-        raise InvalidNode(f"the lp-count at {count.at} is {count.value!r}; expected {len(parts)}")
-    parts.append(Part("lp-count", COUNT, count))
-    return Entry((ms + deltas[0]) & MASK, (seq + deltas[1]) & MASK, flags, parts)
+        raise InvalidNode(f"the lp-count at {count.offset} is {count.value!r}; expected {len(parts)}")
+    parts.append(NamedElement("lp-count", COUNT, count))
+    return Entry((ms + deltas[0]) & U64_MASK, (seq + deltas[1]) & U64_MASK, flags, parts)

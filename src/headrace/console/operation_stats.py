@@ -24,14 +24,14 @@ class OperationStats:
     """The replies to REQUESTS; 0 or empty where the server rejected the request.
 
     Attributes:
-        slow_entries: length of the slow log.
+        slow_log_length: length of the slow log.
         slow_last_id, slow_last_us: ID and duration in microseconds of its newest entry.
         spikes: event, time in seconds since 1970, and duration in milliseconds.
         durations: command, calls, and pairs of an upper bound in microseconds and the calls up to it.
         output_limits: class of clients, hard and soft limit in bytes, and seconds.
     """
 
-    slow_entries: int = 0
+    slow_log_length: int = 0
     slow_last_id: int = 0
     slow_last_us: int = 0
     spikes: list[tuple[str, int, int]] = field(default_factory=list)

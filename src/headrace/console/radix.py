@@ -17,13 +17,13 @@ class RadixNode:
     Attributes:
         edge: The bytes that lead here.
         depth: Number of bytes before the edge.
-        first_key: Index of the first key at or below this node.
+        first_key_index: Index of the first key at or below this node.
         key_count: Number of keys at or below this node.
     """
 
     edge: bytes
     depth: int
-    first_key: int
+    first_key_index: int
     key_count: int
     children: list[RadixNode] = field(default_factory=list)
 

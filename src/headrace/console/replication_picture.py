@@ -43,15 +43,15 @@ def primary_line(link: PrimaryLink) -> Text:
     """Return the line about a replica's link to its primary."""
     text = Text("replica of ", styles.GREY)
     text.append(f"{printable(link.address)}   ", "bold")
-    if link.synced_bytes is not None:
+    if link.snapshot_received_bytes is not None:
         text.append("receiving a snapshot ", styles.PENDING)
-        total = link.total_bytes or 0
+        total = link.snapshot_total_bytes or 0
         if total:
-            share = min(link.synced_bytes / total, 1)
+            share = min(link.snapshot_received_bytes / total, 1)
             text.append(progress_bar(share))
             text.append(f"  {share:.0%} of {styles.format_size(total)}")
         else:
-            text.append(styles.format_size(link.synced_bytes))
+            text.append(styles.format_size(link.snapshot_received_bytes))
     elif link.is_up:
         text.append("connected", styles.DONE)
         if link.silent_s is not None:

@@ -25,8 +25,8 @@ class PrimaryLink:
     is_up: bool
     silent_s: int | None
     down_s: int | None
-    synced_bytes: int | None  # of a snapshot that is being received
-    total_bytes: int | None  # 0: unknown
+    snapshot_received_bytes: int | None  # of a snapshot that is being received
+    snapshot_total_bytes: int | None  # 0: unknown
 
 
 def replicas_of(info: Mapping[str, str]) -> list[ReplicaRow]:

@@ -38,8 +38,8 @@ class GroupStats:
 
     Attributes:
         lag: Entries not delivered yet; None if the server does not know.
-        oldest_idle_ms: Time since the first pending entry was delivered; None if there is none, or if its
-            consumer released it (XNACK).
+        oldest_pending_idle_ms: Time since the first pending entry was delivered; None if there is none, or if
+            its consumer released it (XNACK).
         lost_unread: Entries that were removed before the group read them; 0 if it is not counted.
         lost_pending: Entries that were deleted from the stream while they were pending.
     """
@@ -51,8 +51,8 @@ class GroupStats:
     entries_read: int | None
     lag: int | None
     consumer_stats: list[ConsumerStats] = field(default_factory=list)
-    oldest_id: bytes | None = None
-    oldest_idle_ms: int | None = None
+    oldest_pending_id: bytes | None = None
+    oldest_pending_idle_ms: int | None = None
     lost_unread: int = 0
     lost_pending: int = 0
 
@@ -86,25 +86,25 @@ class StreamStats:
 class RunningSnapshot:
     """A snapshot or rewrite that is being written; share is from 0 to 1."""
 
-    what: str
-    share: float
+    job_name: str
+    fraction_done: float
 
 
 @dataclass
 class ServerStats:
     """Statistics of a server: the fields of INFO, and its streams.
 
-    left_out is the number of streams beyond STREAMS_MAX, or a lower bound of it. operations is None unless
-    it was read.
+    left_out_streams is the number of streams beyond STREAMS_MAX, or a lower bound of it. operations is None
+    unless it was read.
     """
 
     read_at: float  # time.monotonic()
     info: dict[str, str]
     streams: list[StreamStats] = field(default_factory=list)
-    left_out: int = 0
+    left_out_streams: int = 0
     operations: OperationStats | None = None
 
-    def number(self, name: str) -> float | None:
+    def info_number(self, name: str) -> float | None:
         """Return a field of INFO as a number; None if it is missing or not a number."""
         try:
             return float(self.info[name])
@@ -124,9 +124,9 @@ def collect_stats(send: SendPipeline, *, consumers: bool = True, memory: bool = 
         HeadraceError: if the server rejects INFO or SCAN.
     """
     stats = ServerStats(time.monotonic(), read_info(send))
-    for database in databases(stats.info):
+    for database in databases_with_keys(stats.info):
         found, more = scan_streams(send, database, STREAMS_MAX - len(stats.streams))
-        stats.left_out += more
+        stats.left_out_streams += more
         for start in range(0, len(found), STREAMS_PER_PIPELINE):
             stats.streams += read_streams(
                 send, database, found[start : start + STREAMS_PER_PIPELINE], consumers, memory
@@ -155,7 +155,7 @@ def running_snapshot(info: Mapping[str, str]) -> RunningSnapshot | None:
         return RunningSnapshot(what, 0.0)
 
 
-def databases(info: dict[str, str]) -> list[int]:
+def databases_with_keys(info: dict[str, str]) -> list[int]:
     """Return the numbers of the databases that have keys."""
     return sorted(int(name[2:]) for name in info if name.startswith("db") and name[2:].isdigit())
 
@@ -198,13 +198,11 @@ def read_streams(
         stream.groups = [group_stats(dict_from_flat(group)) for group in groups[:GROUPS_MAX]]
         stream.memory_bytes = size[0] if size and isinstance(size[0], int) else None
         streams.append(stream)
-    read_group_details(send, database, streams, consumers)
+    add_group_details(send, database, streams, consumers)
     return streams
 
 
-def read_group_details(
-    send: SendPipeline, database: int, streams: list[StreamStats], consumers: bool
-) -> None:
+def add_group_details(send: SendPipeline, database: int, streams: list[StreamStats], consumers: bool) -> None:
     """Add the first pending entry, and optionally the consumers, to the groups of streams."""
     groups = [(stream.key, group) for stream in streams for group in stream.groups]
     if not groups:
@@ -218,8 +216,8 @@ def read_group_details(
     for _, group in groups:
         first = next(replies)
         if isinstance(first, list) and first:
-            group.oldest_id, idle_ms = first[0][0], first[0][2]
-            group.oldest_idle_ms = None if idle_ms < 0 else idle_ms  # given back by XNACK
+            group.oldest_pending_id, idle_ms = first[0][0], first[0][2]
+            group.oldest_pending_idle_ms = None if idle_ms < 0 else idle_ms  # given back by XNACK
         members = next(replies) if consumers else None
         if isinstance(members, list):
             group.consumer_stats = list(consumer_stats(members))[:CONSUMERS_MAX]

@@ -15,12 +15,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.console.node_parser import NodeParts, parse_node
+from headrace.console.node_parser import ParsedNode, parse_node
 from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
-from headrace.persistence.aof.file_names import COLD
+from headrace.persistence.aof.file_names import COLD_DIRECTORY_NAME
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
@@ -34,7 +34,7 @@ from headrace.streams.node import Node, node_of_cursor
 from headrace.streams.stream import Stream
 from headrace.structures.rax_walk import RaxCursor
 
-DATABASES = 1024  # more than a server is usually configured with
+DATABASES_MAX = 1024  # more than a server is usually configured with
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,20 @@ class PackedNode:
         return f"{int.from_bytes(self.key[:8], 'big')}-{int.from_bytes(self.key[8:], 'big')}"
 
     @property
-    def parts(self) -> NodeParts:
+    def parts(self) -> ParsedNode:
         """Return the parsed node. It must not be the node of a cold run."""
         return parse_node_cached(self.key, self.data)
 
     def live_before(self, ms: int, seq: int) -> int:
         """Return the number of its entries before this ID. Raises DamagedColdRun if a file cannot be read."""
-        nodes = [self] if self.cold_run is None else map(packed_node, self.cold_run.inner_nodes())
+        nodes = [self] if self.cold_run is None else map(packed_node, self.cold_run.load_inner_nodes())
         return sum(
             (e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parts.entries if not e.is_deleted
         )
 
 
 @lru_cache(maxsize=256)
-def parse_node_cached(key: bytes, data: bytes) -> NodeParts:
+def parse_node_cached(key: bytes, data: bytes) -> ParsedNode:
     """Return parse_node(key, data), from a cache if possible."""
     return parse_node(key, data)
 
@@ -91,7 +91,7 @@ class StreamSnapshot:
     """
 
     name: str
-    where: str
+    source_name: str
     stream: Stream
     now_ms: int
     packed_nodes: list[PackedNode] = field(default_factory=list)
@@ -102,7 +102,7 @@ class StreamSnapshot:
         self.packed_nodes = list(packed_nodes(self.stream))
         if not self.cold_file_names:
             runs = (pack.cold_run for pack in self.packed_nodes if pack.cold_run is not None)
-            self.cold_file_names = list(dict.fromkeys(run.place.file.name for run in runs))
+            self.cold_file_names = list(dict.fromkeys(run.storage_location.file.name for run in runs))
         self.entries_before = [0, *accumulate(pack.live for pack in self.packed_nodes)]
 
     def node_index(self, node: str) -> int:
@@ -152,14 +152,14 @@ class PendingEntry:
     ms: int
     seq: int
     consumer: bytes
-    time_ms: int
-    deliveries: int
+    delivery_time_ms: int
+    delivery_count: int
 
 
 def pending_entries(group: Group) -> Iterator[PendingEntry]:
     """Return the pending entries of a group in the order of their IDs."""
     pel = group.pending
-    slot = pel.first_from(0, 0)
+    slot = pel.first_by_id_from(0, 0)
     while slot >= 0:
         owner = pel.owner_of(slot)
         name = owner.name if owner is not None else b""
@@ -170,7 +170,7 @@ def pending_entries(group: Group) -> Iterator[PendingEntry]:
             pel.delivery_time_of(slot),
             pel.delivery_count_of(slot),
         )
-        slot = pel.after(slot)
+        slot = pel.next_by_id(slot)
 
 
 def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
@@ -185,8 +185,8 @@ def packed_nodes(stream: Stream) -> Iterator[PackedNode]:
 def packed_node(node: Node) -> PackedNode:
     """Return a node of the tree as a PackedNode."""
     if node.run is not None:
-        return PackedNode(node.key(), b"", node.live, node.deleted, run_of(node))
-    return PackedNode(node.key(), node.pack.to_bytes(), node.live, node.deleted)
+        return PackedNode(node.key(), b"", node.live_count, node.deleted_count, run_of(node))
+    return PackedNode(node.key(), node.pack.to_bytes(), node.live_count, node.deleted_count)
 
 
 def cold_stats(stream: Stream) -> ColdStats | None:
@@ -194,7 +194,7 @@ def cold_stats(stream: Stream) -> ColdStats | None:
     cold = stream.cold
     if cold is None or not cold.totals.run_count:
         return None
-    return ColdStats(cold.totals.entry_count, cold.totals.memory_bytes, cold.file_count())
+    return ColdStats(cold.totals.entry_count, cold.totals.bytes_if_loaded, cold.file_count())
 
 
 def tree_key(ms: int, seq: int) -> bytes:
@@ -218,10 +218,10 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
         HeadraceError: if the file is damaged, or the file or stream does not exist.
     """
     settings = Settings()
-    settings.databases = DATABASES
+    settings.databases = DATABASES_MAX
     keyspace = Keyspace(settings)
     keyspace.keep_expired = True
-    cold_files = ColdFiles(DiskDirectory(str(path.parent)), COLD)
+    cold_files = ColdFiles(DiskDirectory(str(path.parent)), COLD_DIRECTORY_NAME)
     keyspace.cold_storage = ColdStorage(keyspace, ColdStore(cold_files))
     try:
         with path.open("rb") as source:
@@ -230,8 +230,8 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
         raise HeadraceError(f"{path}: {damage}") from None
     except OSError as error:
         raise UsageError(f"{path}: {os_error_text(error)}") from None
-    if not 0 <= database < DATABASES:
-        raise UsageError(f"there is no database {database}; expected 0 to {DATABASES - 1}")
+    if not 0 <= database < DATABASES_MAX:
+        raise UsageError(f"there is no database {database}; expected 0 to {DATABASES_MAX - 1}")
     value = keyspace.databases[database].values.get(name.encode(errors="surrogateescape"))
     if not isinstance(value, Stream):
         raise UsageError(f"{path}: there is no stream {name!r} in database {database}")

@@ -15,7 +15,7 @@ WAITING = "grey30"
 PENDING = "#ffaf00"
 LATE = "#ff5f5f"
 
-ROLES = {
+ROLE_COLOURS = {
     node_parser.HEADER: "#8a8a8a",
     node_parser.MASTER: "#d787ff",
     node_parser.FIELD: "#ff87d7",
@@ -37,7 +37,7 @@ ROLE_LABELS = {
     node_parser.TRAIL: "trailing lengths",
     node_parser.DEAD: "deleted",
 }
-CONSUMERS = ["#5fd7ff", "#ff87d7", "#ffd75f", "#5fd787", "#ff875f", "#af87ff", "#d7d787", "#87afaf"]
+CONSUMER_COLOURS = ["#5fd7ff", "#ff87d7", "#ffd75f", "#5fd787", "#ff875f", "#af87ff", "#d7d787", "#87afaf"]
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -50,7 +50,7 @@ def format_size(n: float) -> str:
     raise AssertionError
 
 
-def format_cold(entries: int, size: float) -> str:
+def format_cold_entries(entries: int, size: float) -> str:
     """Return a number of entries in files, and the memory that they would take, as "27,000 (1.2 MiB)"."""
     return f"{entries:,} ({format_size(size)})"
 

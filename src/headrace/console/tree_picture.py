@@ -20,10 +20,10 @@ from headrace.console.radix import RadixNode, build_tree
 from headrace.console.stream_snapshot import PackedNode, StreamSnapshot
 from headrace.plurals import plural
 
-ALL_MAX = 32  # of a tree with more nodes only the path to the chosen one is drawn
+WHOLE_TREE_MAX = 32  # of a tree with more nodes only the path to the chosen one is drawn
 TOP, BOTTOM, AROUND = 6, 2, 2  # of many children, those drawn: first, last, and around the chosen one
-BAR = 12
-COLD = styles.SEQ
+BAR_CELLS = 12
+COLD_STYLE = styles.SEQ
 MILLISECONDS_BYTES = 8  # bytes of milliseconds in a key, before those of the sequence
 
 
@@ -35,13 +35,13 @@ class TreeLine:
         stem: The guides and bytes at its left.
         node: The node of the tree.
         opened: Whether the children of the node are drawn.
-        left_out: If not 0, the line stands for this many nodes that are not drawn.
+        left_out_count: If not 0, the line stands for this many nodes that are not drawn.
     """
 
     stem: Text
     node: RadixNode
     opened: bool
-    left_out: int = 0
+    left_out_count: int = 0
 
 
 def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType:
@@ -56,12 +56,16 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
         (pack.live + pack.deleted for pack in snapshot.packed_nodes if pack.cold_run is None), default=1
     )
     at = 0 if chosen is None else chosen
-    for line in tree_lines(tree, at, tree.key_count <= ALL_MAX, Text(), Text()):
+    for line in tree_lines(tree, at, tree.key_count <= WHOLE_TREE_MAX, Text(), Text()):
         node = line.node
-        if line.left_out:
-            table.add_row(line.stem + Text(f"… {plural(line.left_out, 'node')} more", styles.GREY))
+        if line.left_out_count:
+            table.add_row(line.stem + Text(f"… {plural(line.left_out_count, 'node')} more", styles.GREY))
         elif not node.children:
-            table.add_row(*leaf_cells(line.stem, snapshot, node.first_key, fullest, node.first_key == chosen))
+            table.add_row(
+                *leaf_cells(
+                    line.stem, snapshot, node.first_key_index, fullest, node.first_key_index == chosen
+                )
+            )
         elif line.opened:
             ways = plural(len(node.children), "way")
             table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
@@ -72,18 +76,18 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
 
 def closed_cells(snapshot: StreamSnapshot, node: RadixNode) -> Iterator[Text]:
     """Return the cells, after the stem, of a node of the tree whose children are not drawn."""
-    numbers = range(node.first_key, node.first_key + node.key_count)
+    numbers = range(node.first_key_index, node.first_key_index + node.key_count)
     inside = [snapshot.packed_nodes[number] for number in numbers]
     yield Text(f"▹ {plural(node.key_count, 'node')}")
     cold = sum(map(snapshot.is_cold, numbers))
-    yield Text(f"{cold:,} in files" if cold < node.key_count else "in files", COLD) if cold else Text()
+    yield Text(f"{cold:,} in files" if cold < node.key_count else "in files", COLD_STYLE) if cold else Text()
     yield Text(plural(sum(pack.live for pack in inside), "entry"))
     yield Text(styles.format_size(sum(map(stored_bytes, inside))), styles.GREY)
 
 
 def stored_bytes(pack: PackedNode) -> int:
     """Return the bytes of a node's listpack, or of a run in its file."""
-    return len(pack.data) if pack.cold_run is None else pack.cold_run.place.size
+    return len(pack.data) if pack.cold_run is None else pack.cold_run.storage_location.size
 
 
 def legend(cold: bool) -> Text:
@@ -91,7 +95,7 @@ def legend(cold: bool) -> Text:
     text = key_legend()
     if cold:
         text.append("\nThe oldest nodes are ", styles.GREY)
-        text.append("in files", COLD)
+        text.append("in files", COLD_STYLE)
         text.append(" instead of in memory.", styles.GREY)
     return text
 
@@ -119,11 +123,11 @@ def tree_lines(
         first_guide: What is at the left of the first line.
         guide: What is at the left of the other lines.
     """
-    opened = whole or node.first_key <= chosen < node.first_key + node.key_count
+    opened = whole or node.first_key_index <= chosen < node.first_key_index + node.key_count
     yield TreeLine(first_guide + hex_text(node.edge, node.depth), node, opened)
     if not opened:
         return
-    shown = visible_children(node.children, chosen)
+    shown = visible_child_indices(node.children, chosen)
     for place, number in enumerate(shown):
         if place and number > shown[place - 1] + 1:
             left_out = node.children[shown[place - 1] + 1 : number]
@@ -136,12 +140,16 @@ def tree_lines(
         yield from tree_lines(node.children[number], chosen, whole, child_first_guide, child_guide)
 
 
-def visible_children(children: list[RadixNode], chosen: int) -> list[int]:
+def visible_child_indices(children: list[RadixNode], chosen: int) -> list[int]:
     """Return the indices of the children that are drawn: the ends, and those around the chosen node."""
     if len(children) <= TOP + BOTTOM + 1:
         return list(range(len(children)))
     here = next(
-        (n for n, node in enumerate(children) if node.first_key <= chosen < node.first_key + node.key_count),
+        (
+            n
+            for n, node in enumerate(children)
+            if node.first_key_index <= chosen < node.first_key_index + node.key_count
+        ),
         0,
     )
     ends = {*range(TOP), *range(len(children) - BOTTOM, len(children))}
@@ -167,15 +175,15 @@ def leaf_cells(
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")
     deleted = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
     if pack.cold_run is not None:
-        yield Text(pack.cold_run.place.file.name, COLD)
+        yield Text(pack.cold_run.storage_location.file.name, COLD_STYLE)
         yield Text(plural(pack.live, "entry")) + deleted
         nodes = plural(pack.cold_run.inner_count(), "node")
         yield Text(f"{nodes} in {styles.format_size(stored_bytes(pack))}", styles.GREY)
         return
-    live = styles.bar(pack.live / fullest, BAR, styles.DONE)
+    live = styles.bar(pack.live / fullest, BAR_CELLS, styles.DONE)
     live.rstrip()
-    dead = styles.bar(pack.deleted / fullest, BAR, styles.ROLES["dead"])
+    dead = styles.bar(pack.deleted / fullest, BAR_CELLS, styles.ROLE_COLOURS["dead"])
     dead.rstrip()
-    yield live + dead + (Text(" in a file", COLD) if snapshot.is_cold(number) else Text())
+    yield live + dead + (Text(" in a file", COLD_STYLE) if snapshot.is_cold(number) else Text())
     yield Text(plural(pack.live, "entry")) + deleted
     yield Text(styles.format_size(len(pack.data)), styles.GREY)

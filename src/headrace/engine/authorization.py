@@ -25,12 +25,12 @@ from headrace.access.users import Users
 from headrace.commands.connection import client
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
-from headrace.commands.table import COMMANDS, row_of
+from headrace.commands.table import COMMANDS, command_of_name
 from headrace.errors import CommandError, to_text
 
 REASONS = {1: log.COMMAND, 2: log.KEY, 4: log.CHANNEL}  # by the upper half of a verdict
-LOWER_HALF = 0xFFFFFFFF
-SCHEDULING = frozenset(command.name for command in COMMANDS if command.may_schedule_entries)
+VERDICT_LOWER_HALF = 0xFFFFFFFF
+SCHEDULING_COMMANDS = frozenset(command.name for command in COMMANDS if command.may_schedule_entries)
 
 
 class NotAuthenticated(CommandError):
@@ -72,9 +72,9 @@ class Authorization:
 
     def __init__(self, clients: dict[int, Session], kill: Callable[[Session], None]) -> None:
         self.clients = clients
-        self.kill = kill
+        self.kill_session = kill
         self.users = Users(build_catalogue(COMMANDS))
-        self.log = AccessLog()
+        self.acl_log = AccessLog()
 
     # Authentication.
 
@@ -85,7 +85,7 @@ class Authorization:
 
     def _set_user(self, session: Session, user: User) -> None:
         session.identity = user
-        session.user = user.name
+        session.user_name = user.name
         self.refresh_session(session)
 
     def authenticate(
@@ -127,15 +127,15 @@ class Authorization:
         for session in list(self.clients.values()):
             if session.identity is None:
                 continue
-            session.identity = self.users.find(session.user)
+            session.identity = self.users.find(session.user_name)
             if session.identity is None or not self._may_keep_subscriptions(session):
                 if session.identity is None:  # it is denied everything until it is closed
-                    session.identity = session.restricted_user = User(session.user)
+                    session.identity = session.restricted_user = User(session.user_name)
                     session.must_authenticate = True
                 if session is caller:
                     session.closing = True
                 else:
-                    self.kill(session)
+                    self.kill_session(session)
             else:
                 self.refresh_session(session)
 
@@ -167,7 +167,7 @@ class Authorization:
     ) -> CommandError | None:
         """Return the error if the request itself, or what the server would do because of it, is denied."""
         error = self._check_request(session, request, context, now_ms, changed)
-        if error is None and request.name in SCHEDULING:
+        if error is None and request.name in SCHEDULING_COMMANDS:
             return self._schedule_error(session, request, context, now_ms, changed)
         return error
 
@@ -176,7 +176,7 @@ class Authorization:
     ) -> CommandError | None:
         """Return the error if a key is a schedule of a stream that the user may not write."""
         for at in request.key_positions:
-            for target in companion_keys.scheduled_streams(request.argv[at]):
+            for target in companion_keys.schedule_target_streams(request.argv[at]):
                 add = request_of_key(b"xadd", target, WRITE)
                 error = self._check_request(session, add, context, now_ms, changed)
                 if error is not None:
@@ -188,17 +188,17 @@ class Authorization:
     ) -> CommandError | None:
         user = session.restricted_user
         assert user is not None
-        verdict = user.verdict(request)
+        verdict = user.denial_code(request)
         if not verdict:
             return None
         reason = REASONS[verdict >> 32]
-        what = request.name if reason == log.COMMAND else request.argv[verdict & LOWER_HALF]
+        what = request.name if reason == log.COMMAND else request.argv[verdict & VERDICT_LOWER_HALF]
         self._log(session, reason, context, what, user.name, now_ms)
         if changed:
             return CommandError(ACL_CHANGED_TEXT + ACL_CHANGED_REASONS[reason])
         if reason == log.KEY:
             return NoKeyAccess()
-        return NoChannelAccess() if reason == log.CHANNEL else command_denied(user.name, request.name)
+        return NoChannelAccess() if reason == log.CHANNEL else command_denied_error(user.name, request.name)
 
     def script_permission_error(
         self, session: Session, command: Command, argv: list[bytes], now_ms: int
@@ -215,12 +215,12 @@ class Authorization:
         if user is None:
             return True
         request = command.access_request(argv)
-        if user.verdict(request):
+        if user.denial_code(request):
             return False
-        return request.name not in SCHEDULING or not any(
-            user.verdict(request_of_key(b"xadd", target, WRITE))
+        return request.name not in SCHEDULING_COMMANDS or not any(
+            user.denial_code(request_of_key(b"xadd", target, WRITE))
             for at in request.key_positions
-            for target in companion_keys.scheduled_streams(argv[at])
+            for target in companion_keys.schedule_target_streams(argv[at])
         )
 
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
@@ -229,7 +229,7 @@ class Authorization:
         For a script of which the server knows the commands: they are checked before it runs.
         """
         for name in names:
-            request = request_of_key(name, key, row_of(name).key_uses[0])
+            request = request_of_key(name, key, command_of_name(name).key_access_bits[0])
             permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error
@@ -247,7 +247,7 @@ class Authorization:
         self, session: Session, reason: bytes, context: bytes, what: bytes, user: bytes, now_ms: int
     ) -> None:
         line = client.list_line(session, now_ms)
-        self.log.add(reason, context, what, user, line, now_ms)
+        self.acl_log.add(reason, context, what, user, line, now_ms)
 
 
 def request_of_key(command: bytes, key: bytes, use: int) -> AccessRequest:
@@ -256,11 +256,11 @@ def request_of_key(command: bytes, key: bytes, use: int) -> AccessRequest:
     use: how the command uses the key, as in access/selector.py.
     """
     request = AccessRequest(command, [command, key])
-    request.key_positions, request.uses = [1], [use]
+    request.key_positions, request.key_uses = [1], [use]
     return request
 
 
-def command_denied(user: bytes, command: bytes) -> CommandError:
+def command_denied_error(user: bytes, command: bytes) -> CommandError:
     """Return the error for a command that the user may not run."""
     user_name = to_text(user)
     return CommandError(f"NOPERM User {user_name} has no permissions to run the '{command.decode()}' command")

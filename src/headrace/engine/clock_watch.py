@@ -13,7 +13,7 @@ from collections.abc import Callable
 from headrace.engine.clock import RealClock
 
 JUMP_MS = 20  # smaller differences are the time between two readings, or drift not worth correcting yet
-READING_NS = 1_000_000  # a reading that took longer, because the process did not get to run, is repeated
+READING_NS_MAX = 1_000_000  # a reading that took longer, because the process did not get to run, is repeated
 READINGS_MAX = 5
 WARN_MS = 500
 
@@ -29,7 +29,7 @@ class ClockWatch:
     def __init__(self, clock: RealClock, *listeners: Callable[[int], None]) -> None:
         self.clock = clock
         self.listeners = listeners
-        self.ahead_ms = self._look()
+        self.ahead_of_monotonic_ms = self._look()
 
     def _look(self) -> int:
         """Return how many milliseconds the system clock leads the monotonic one: the quickest reading."""
@@ -39,17 +39,17 @@ class ClockWatch:
             now_ms = self.clock.now_ms()
             taken = self.clock.monotonic_ns() - before
             readings.append((taken, now_ms - (before + taken // 2) // 1_000_000))
-            if taken < READING_NS:
+            if taken < READING_NS_MAX:
                 break
         return min(readings)[1]
 
     def measure_jump(self) -> int:
         """Return by how many milliseconds the clock was set since the last call; 0 if it was not."""
         ahead = self._look()
-        jump = ahead - self.ahead_ms
+        jump = ahead - self.ahead_of_monotonic_ms
         if abs(jump) < JUMP_MS:
             return 0
-        self.ahead_ms = ahead
+        self.ahead_of_monotonic_ms = ahead
         return jump
 
     def check_clock(self) -> None:

@@ -1,13 +1,13 @@
 """The one place where commands run: those of clients, rules, scripts, logs and primaries.
 
-    policy     who asks                 checks before                      an error      counted   may block
-    REQUEST    a client                 all of Engine.execute              is the reply  yes       yes
-    QUEUED     EXEC                     rights                             is the reply  yes       no
-    SCRIPTED   a script                 those of ScriptRunner              is the reply  yes       no
-    WAITING    a blocked client, again  pause, rights, write gate          is the reply  once      no
-    RULE       the rules of a stream    RuleRunner.is_suspended, for all   is raised     no        no
-    PRIMARY    the stream of a primary  number of arguments                is raised     yes       no
-    REPLAY     a log that is loaded     number of arguments                is raised     no        no
+    policy          who asks                 checks before                     an error      counted  blocks
+    REQUEST_POLICY  a client                 all of Engine.execute             is the reply  yes      yes
+    QUEUED_POLICY   EXEC                     rights                            is the reply  yes      no
+    SCRIPT_POLICY   a script                 those of ScriptRunner             is the reply  yes      no
+    WAITER_POLICY   a blocked client, again  pause, rights, write gate         is the reply  once     no
+    RULE_POLICY     the rules of a stream    RuleRunner.is_suspended, for all  is raised     no       no
+    PRIMARY_POLICY  the stream of a primary  number of arguments               is raised     yes      no
+    REPLAY_POLICY   a log that is loaded     number of arguments               is raised     no       no
 
 A blocked client keeps its request. When a key has new data, the request passes the same checks again: its
 user may have lost a right, writes may be rejected by now, or clients may be paused: then it goes on waiting.
@@ -22,7 +22,7 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
 from headrace.engine import error_replies
 from headrace.engine.authorization import Authorization
-from headrace.engine.rule_marks import RuleMarks
+from headrace.engine.rule_marks import RuleMarker
 from headrace.engine.timing import Timing
 from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError
@@ -31,13 +31,13 @@ from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.rule_registry import RuleRegistry
 
-REQUEST = Policy(may_block=True)
-QUEUED = Policy()
-SCRIPTED = Policy()
-WAITING = Policy()
-RULE = Policy(replies=False, counted=False)
-PRIMARY = Policy(replies=False)
-REPLAY = Policy(replies=False, counted=False)
+REQUEST_POLICY = Policy(may_block=True)
+QUEUED_POLICY = Policy()
+SCRIPT_POLICY = Policy()
+WAITER_POLICY = Policy()
+RULE_POLICY = Policy(replies=False, counted=False)
+PRIMARY_POLICY = Policy(replies=False)
+REPLAY_POLICY = Policy(replies=False, counted=False)
 
 
 @cython.final
@@ -52,7 +52,7 @@ class Dispatcher:
     auth: Authorization
     write_gate: WriteGate
     registry: RuleRegistry
-    marks: RuleMarks
+    marks: RuleMarker
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Dispatcher:
         self.auth = auth
         self.write_gate = write_gate
         self.registry = keyspace.rule_registry
-        self.marks = RuleMarks(self.registry)
+        self.marks = RuleMarker(self.registry)
 
     @cython.ccall
     @cython.nonecheck(False)  # all that is read here is set before the first request
@@ -89,29 +89,29 @@ class Dispatcher:
         argv: list[bytes] = call.argv
         mark: cython.Py_ssize_t = call.reply.mark()
         effects: cython.Py_ssize_t = len(self.effects.items)
-        since: cython.longlong = self.timing.lap_ns
+        since: cython.longlong = self.timing.last_reading_ns
         call.command = row.command
         call.database = keyspace.databases[call.session.database]
         keyspace.counts_lookups = row.readonly
-        if policy.counted:
+        if policy.counted_in_stats:
             row.calls += 1
-            self.stats.commands += 1
+            self.stats.command_count += 1
         try:
             row.run(call)
         except Exception as exception:
-            if policy.counted:
-                row.failed += 1
+            if policy.counted_in_stats:
+                row.failed_calls += 1
             call.reply.rewind(mark)
-            if not policy.replies:
+            if not policy.replies_with_errors:
                 raise
             self.reply_error(call.session, error_replies.command_error(exception, row.command))
-        if not policy.replies:
+        if not policy.replies_with_errors:
             return 0
         if len(self.effects.items) != effects:
             call.session.last_write_offset = self.effects.log_offset
         changes: list[bytes] = call.argv  # a command may have replaced its request by what it does
         call.argv = argv
-        if self.timing.enabled:
+        if self.timing.must_record_runs:
             self.timing.record_run(call, row, since)
         if self.registry.streams and row.command.write:
             self.marks.after_command(call.database, row.command, changes)
@@ -121,12 +121,12 @@ class Dispatcher:
     def run_again(self, call: Call, row: CommandRow, waiter: Waiter) -> cython.bint:
         """Try the blocked request again; return whether it has replied.
 
-        The call, of policy WAITING, has the waiter's session, request and database.
+        The call, of policy WAITER_POLICY, has the waiter's session, request and database.
         """
         session: Session = call.session
         mark: cython.Py_ssize_t = call.reply.mark()
-        effects: cython.Py_ssize_t = self.effects.position()
-        since: cython.longlong = self.timing.lap_ns
+        effects: cython.Py_ssize_t = self.effects.next_index()
+        since: cython.longlong = self.timing.last_reading_ns
         served: bool
         self.keyspace.counts_lookups = row.readonly
         try:
@@ -134,10 +134,10 @@ class Dispatcher:
             served = waiter.serve(call)
         except Exception as exception:
             served = True
-            row.failed += 1
+            row.failed_calls += 1
             call.reply.rewind(mark)
             self.reply_error(session, error_replies.command_error(exception, row.command))
-        if self.effects.position() != effects:
+        if self.effects.next_index() != effects:
             session.last_write_offset = self.effects.log_offset
         if served:
             self.timing.record_unblocked(row, since)

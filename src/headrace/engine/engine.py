@@ -19,8 +19,8 @@ from headrace.commands.call import Call, Policy
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.scripts_interface import RunningScript
-from headrace.commands.server.replication import ACKNOWLEDGED_KEY
-from headrace.commands.server.saving import SYNCED_KEY
+from headrace.commands.server.replication import ACKNOWLEDGEMENT_WAIT_KEY
+from headrace.commands.server.saving import SYNC_WAIT_KEY
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -63,7 +63,7 @@ class Engine(RowRunner):
     server: ServerInterface
     clients: dict[int, Session]  # by id, oldest first
     # Sessions that received data outside their own request: flush them, then continue their requests.
-    woken: Public[list[Session]]
+    woken_sessions: Public[list[Session]]
     killed_sessions: Public[list[Session]]  # killed by another client: close them
     pubsub: PubSub
     tracking: Tracking
@@ -77,16 +77,18 @@ class Engine(RowRunner):
     stats: Stats
     timing: Timing
     rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
-    http_lines: LogBudget  # of the log: clients that speak HTTP
-    last_name: bytes | None  # the previous request's first argument and its row: saves 100 instructions when
+    http_log_budget: LogBudget  # of the log: clients that speak HTTP
+    last_command_name: (
+        bytes | None
+    )  # the previous request's first argument and its row: saves 100 instructions when
     last_row: CommandRow | None  # this request begins with the same object (see resp/token_cache.py)
-    by_name: dict[bytes, CommandRow]  # subcommands too, as "config|get"
+    rows_by_full_name: dict[bytes, CommandRow]  # subcommands too, as "config|get"
     request_call: Call
     exec_call: Call  # for the commands that EXEC runs
     waiter_call: Call  # for waiters
     cold_storage: Public[ColdStorage | None]  # None: all nodes are in memory
     parking: Parking | None  # None: cold runs are loaded at once
-    held_ready: dict[tuple[int, bytes], None]  # keys with new data for clients that a pause holds
+    held_ready_keys: dict[tuple[int, bytes], None]  # keys with new data for clients that a pause holds
     last_client_id: cython.longlong
     last_sweep_ms: cython.longlong
 
@@ -94,7 +96,7 @@ class Engine(RowRunner):
         self.keyspace = Keyspace(settings if settings is not None or server is None else server.settings)
         self.server = server if server is not None else ServerInterface(self.keyspace.settings)
         self.clients = {}
-        self.woken = []
+        self.woken_sessions = []
         self.killed_sessions = []
         self.pubsub = PubSub(self.keyspace, self.clients)
         self.tracking = self.pubsub.tracking
@@ -103,27 +105,31 @@ class Engine(RowRunner):
         self.write_gate = WriteGate(Eviction(self.keyspace, self.effects))
         self.stats = Stats()
         self.timing = Timing(self.keyspace.settings, self.pubsub)
-        self.rows, self.by_name, self.held_ready = {}, {}, {}
-        self.last_name = self.last_row = None
-        self.http_lines = LogBudget(1, error_replies.HTTP_LINE_MS)
+        self.rows, self.rows_by_full_name, self.held_ready_keys = {}, {}, {}
+        self.last_command_name = self.last_row = None
+        self.http_log_budget = LogBudget(1, error_replies.HTTP_LOG_INTERVAL_MS)
         self.last_client_id = self.last_sweep_ms = 0
         self.cold_storage = self.parking = None
         self.dispatcher = Dispatcher(
             self.keyspace, self.effects, self.stats, self.timing, self.auth, self.write_gate
         )
-        self.request_call = self._call(dispatch.REQUEST)
-        self.exec_call = self._call(dispatch.QUEUED)
-        self.waiter_call = self._call(dispatch.WAITING)
+        self.request_call = self._call(dispatch.REQUEST_POLICY)
+        self.exec_call = self._call(dispatch.QUEUED_POLICY)
+        self.waiter_call = self._call(dispatch.WAITER_POLICY)
         self.rule_registry = self.keyspace.rule_registry
         self.rule_runner = RuleRunner(
-            self.keyspace, self.write_gate, self.dispatcher, self._call(dispatch.RULE), self.by_name
+            self.keyspace,
+            self.write_gate,
+            self.dispatcher,
+            self._call(dispatch.RULE_POLICY),
+            self.rows_by_full_name,
         )
         self.scripts = ScriptRunner(
-            self._call(dispatch.SCRIPTED),
+            self._call(dispatch.SCRIPT_POLICY),
             self.auth,
             self.write_gate,
             self.rows,
-            self.by_name,
+            self.rows_by_full_name,
             self,
             self.timing,
             self.run_nested,
@@ -141,7 +147,7 @@ class Engine(RowRunner):
     def _add(self, command: Command) -> CommandRow:
         row = CommandRow(command)
         self.stats.rows.append(row)
-        self.by_name[command.name] = row
+        self.rows_by_full_name[command.name] = row
         return row
 
     # Cold storage.
@@ -154,14 +160,14 @@ class Engine(RowRunner):
         self.cold_storage = self.keyspace.cold_storage = ColdStorage(self.keyspace, store, limit)
         return self.cold_storage
 
-    def park_requests(self, load: Callable[[ColdRun], object]) -> None:
+    def enable_parking(self, load: Callable[[ColdRun], object]) -> None:
         """Let requests of clients wait for cold runs, instead of loading them at once.
 
         load: starts to read a run; on_run_loaded() must be called when that has ended.
         """
         assert self.cold_storage is not None
         self.parking = Parking(self.dispatcher, self.stats, self.cold_storage, load)
-        self.cold_storage.store.load_ahead = self.parking.load_ahead
+        self.cold_storage.store.load_in_background = self.parking.load_ahead
 
     def on_run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
         """Execute the requests that have waited for a run; then `woken` has the sessions with a reply.
@@ -177,7 +183,7 @@ class Engine(RowRunner):
                 self._stop_waiting(session)
                 self.execute(session, waiter.argv, now_ms)
                 if session.waiting is None:
-                    self.woken.append(session)
+                    self.woken_sessions.append(session)
 
     # Sessions.
 
@@ -185,7 +191,7 @@ class Engine(RowRunner):
         """Create a session for a new client. Its owner ends it with close()."""
         self.last_client_id += 1
         made = Session(self.last_client_id, address, local_address)
-        made.created_ms = made.active_ms = now_ms
+        made.created_ms = made.last_request_ms = now_ms
         self.clients[made.id] = made
         self.stats.connection_count += 1
         return made
@@ -195,12 +201,12 @@ class Engine(RowRunner):
         self.clients.pop(session.id, None)
         self.unwatch(session)
         self.pubsub.unsubscribe_all(session)
-        self.tracking.close(session)
+        self.tracking.remove_client(session)
         session.queue = None
         session.closing = True
         self._stop_waiting(session)
         if self.parking is not None:
-            self.parking.forget(session)
+            self.parking.forget_session(session)
 
     def kill(self, session: Session) -> None:
         """Close another client's session: the server finds it in `killed_sessions`."""
@@ -225,9 +231,9 @@ class Engine(RowRunner):
     def take_woken(self) -> list[Session]:
         """Return `woken` and clear it; before that, send what clients with tracking must know by now."""
         if self.tracking.broadcast_due and self.scripts.running is None:
-            self.tracking.broadcast(self.woken)
-        woken: list[Session] = self.woken
-        self.woken = []
+            self.tracking.broadcast(self.woken_sessions)
+        woken: list[Session] = self.woken_sessions
+        self.woken_sessions = []
         return woken
 
     # Requests.
@@ -244,15 +250,15 @@ class Engine(RowRunner):
         mark: cython.Py_ssize_t = reply.mark()
         call: Call = self.request_call
         memory: MemoryAccount = self.write_gate.memory
-        session.active_ms = now_ms
+        session.last_request_ms = now_ms
         self.keyspace.now = now_ms
         call.now = now_ms
         row: CommandRow | None = self.last_row
         word: bytes = argv[0]
-        if word is not self.last_name:
+        if word is not self.last_command_name:
             row = self.last_row = self.rows.get(word)
-            self.last_name = word
-        if row is None or not row.is_plain:
+            self.last_command_name = word
+        if row is None or not row.has_no_subcommands:
             row = self._resolve_row(session, row, argv)
             if row is None:
                 self._finish_client_state(session, None, argv, mark)
@@ -281,14 +287,14 @@ class Engine(RowRunner):
             if self.parking is None:
                 self.dispatcher.run(call, row)
             else:
-                self.parking.run(call, row)
+                self.parking.run_or_park(call, row)
         if session.needs_follow_up:
             self._finish_client_state(session, row, argv, mark)
         if self.pubsub.outbox:
-            self.pubsub.deliver(self.woken, session)
-        if self.keyspace.blocking.ready:
+            self.pubsub.deliver(self.woken_sessions, session)
+        if self.keyspace.blocking.ready_keys:
             self._serve_ready()
-        if self.rule_registry.ready:
+        if self.rule_registry.changed_streams:
             self._apply_rules()
 
     @cython.ccall
@@ -320,8 +326,8 @@ class Engine(RowRunner):
         self.dispatcher.run(call, row)
         if row.readonly and session is not None and session.tracking is not None:
             self.tracking.on_read(session.tracking, row.command, call.argv)
-        if self.pubsub.outbox and session is not None and self.pubsub.is_full():
-            self.pubsub.deliver_to_others(self.woken, session)
+        if self.pubsub.outbox and session is not None and self.pubsub.is_outbox_full():
+            self.pubsub.deliver_to_others(self.woken_sessions, session)
 
     def run_nested(self, serve: Callable[[], None]) -> None:
         """Run a function that executes requests of other clients, in the middle of a request.
@@ -335,15 +341,19 @@ class Engine(RowRunner):
         counts: cython.bint = self.keyspace.counts_lookups
         blocking: Blocking = self.keyspace.blocking
         outbox: list[Any] = self.pubsub.outbox  # emptied, not replaced: Tracking has it, too
-        keys, messages, ruled = dict(blocking.ready), outbox.copy(), dict(self.rule_registry.ready)
-        blocking.ready.clear()
-        self.rule_registry.ready.clear()
+        keys, messages, ruled = (
+            dict(blocking.ready_keys),
+            outbox.copy(),
+            dict(self.rule_registry.changed_streams),
+        )
+        blocking.ready_keys.clear()
+        self.rule_registry.changed_streams.clear()
         outbox.clear()
         try:
             serve()
         finally:
-            blocking.ready.update(keys)
-            self.rule_registry.ready.update(ruled)
+            blocking.ready_keys.update(keys)
+            self.rule_registry.changed_streams.update(ruled)
             outbox[:0] = messages
             call.session, call.reply, call.argv, call.command, call.database, call.now = kept
             self.keyspace.now = now
@@ -355,15 +365,17 @@ class Engine(RowRunner):
         if row is None:
             row = self.rows.get(argv[0].lower())
             if row is None:
-                self._reject(session, None, error_replies.unknown_command(session, argv, self.http_lines))
+                self._reject(
+                    session, None, error_replies.unknown_command_error(session, argv, self.http_log_budget)
+                )
                 return None
-        if row.is_plain or len(argv) == 1:
+        if row.has_no_subcommands or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
         if sub is None:
-            self._reject(session, None, error_replies.unknown_subcommand(argv))
+            self._reject(session, None, error_replies.unknown_subcommand_error(argv))
             return None
-        return self.by_name[sub.name]
+        return self.rows_by_full_name[sub.name]
 
     @cython.cfunc
     def _queue(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.void:
@@ -378,7 +390,7 @@ class Engine(RowRunner):
     def _reject(self, session: Session, row: CommandRow | None, error: CommandError) -> cython.void:
         """Reply with an error to a request that was not run; its transaction, if any, will fail."""
         if row is not None:
-            row.rejected += 1
+            row.rejected_calls += 1
             if row.command.name == b"exec":  # a malformed EXEC also ends the transaction
                 session.queue = None
                 self.unwatch(session)
@@ -394,14 +406,14 @@ class Engine(RowRunner):
         state: TrackingState | None = session.tracking
         if session.reply_mode and session.waiting is None:
             self._drop_muted_reply(session, mark)
-        if state is None or not state.on:
+        if state is None or not state.is_on:
             return
         if row is not None and row.readonly and self.request_call.argv is argv:  # neither rejected nor queued
             self.tracking.on_read(state, row.command, argv)
         if row is not None and row.command.name.startswith(b"client|"):
             return  # CLIENT CACHING applies to the next request of another kind
         if session.waiting is None and session.queue is None:
-            state.caching = False
+            state.caching_command_sent = False
 
     @cython.cfunc
     def _drop_muted_reply(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
@@ -416,17 +428,17 @@ class Engine(RowRunner):
     @cython.cfunc
     def _apply_rules(self) -> cython.void:
         """Apply the rules of streams that were changed, and serve the clients that wait for the results."""
-        while self.rule_registry.ready:
+        while self.rule_registry.changed_streams:
             self.rule_runner.run_ready(self.keyspace.now)
             if self.pubsub.outbox:
-                self.pubsub.deliver(self.woken, None)
+                self.pubsub.deliver(self.woken_sessions, None)
             self._serve_ready()
 
     # Waiting.
 
     def after_replay(self) -> None:
         """Deliver messages and serve waiters after a change that no client has made."""
-        self.pubsub.deliver(self.woken, None)
+        self.pubsub.deliver(self.woken_sessions, None)
         self._serve_ready()
 
     @cython.cfunc
@@ -436,14 +448,14 @@ class Engine(RowRunner):
         wake_order: WakeOrder
         waiter: Waiter | None
         served: cython.bint
-        while blocking.ready:
+        while blocking.ready_keys:
             for index, key in blocking.take_ready():
                 wake_order = blocking.wake_order(index, key)
                 waiter = wake_order.next()
                 while waiter is not None:
                     served = not waiter.alive
-                    if not served and waiter.should_retry(
-                        blocking.round, self.keyspace.databases[index], key
+                    if not served and waiter.begin_retry_if_useful(
+                        blocking.round_number, self.keyspace.databases[index], key
                     ):
                         served = self._retry_waiter(waiter, key)
                     wake_order.record_result(waiter, served)
@@ -452,13 +464,13 @@ class Engine(RowRunner):
     @cython.cfunc
     def _retry_waiter(self, waiter: Waiter, key: bytes) -> cython.bint:
         """Retry one waiter; return True if it was served, and unblock its session."""
-        row: CommandRow = self.by_name[waiter.command_name]
+        row: CommandRow = self.rows_by_full_name[waiter.command_name]
         call: Call = self._prepare_waiter_call(waiter, row)
         session: Session = call.session
         mark: cython.Py_ssize_t = call.reply.mark()
         served: cython.bint
         if self.write_gate.paused_until and self.write_gate.is_held_by_pause(session, row):
-            self.held_ready[waiter.database, key] = None
+            self.held_ready_keys[waiter.database, key] = None
             return False
         served = self.dispatcher.run_again(call, row, waiter)
         if served:
@@ -466,7 +478,7 @@ class Engine(RowRunner):
                 self.tracking.remember(session.tracking, waiter.keys)
             self._wake(session, mark)
         if self.pubsub.outbox:
-            self.pubsub.deliver(self.woken, session)
+            self.pubsub.deliver(self.woken_sessions, session)
         return served
 
     @cython.cfunc
@@ -491,8 +503,8 @@ class Engine(RowRunner):
         if session.needs_follow_up:
             self._drop_muted_reply(session, mark)
             if session.tracking is not None:
-                session.tracking.caching = False
-        self.woken.append(session)
+                session.tracking.caching_command_sent = False
+        self.woken_sessions.append(session)
 
     @cython.cfunc
     def _stop_waiting(self, session: Session) -> cython.void:
@@ -517,7 +529,7 @@ class Engine(RowRunner):
 
     @cython.cfunc
     def _time_out(self, waiter: Waiter, error: CommandError | None) -> cython.void:
-        call: Call = self._prepare_waiter_call(waiter, self.by_name[waiter.command_name])
+        call: Call = self._prepare_waiter_call(waiter, self.rows_by_full_name[waiter.command_name])
         mark: cython.Py_ssize_t = call.reply.mark()
         if error is None:
             waiter.on_timeout(call)
@@ -527,18 +539,18 @@ class Engine(RowRunner):
 
     def has_sync_waiters(self) -> bool:
         """Return whether a session waits for a sync of the log (WAITAOF)."""
-        return (0, SYNCED_KEY) in self.keyspace.blocking.queues
+        return (0, SYNC_WAIT_KEY) in self.keyspace.blocking.queues
 
     def on_log_synced(self, now_ms: int) -> None:
         """Retry sessions that wait for a sync: more of the log is synced, or the log was disabled."""
         self.keyspace.now = now_ms
-        self.keyspace.blocking.signal(0, SYNCED_KEY)
+        self.keyspace.blocking.signal(0, SYNC_WAIT_KEY)
         self._serve_ready()
 
     def on_replicas_acknowledged(self, now_ms: int) -> None:
         """Retry sessions that wait for replicas (WAIT, WAITAOF): one has acknowledged more, or has left."""
         self.keyspace.now = now_ms
-        self.keyspace.blocking.signal(0, ACKNOWLEDGED_KEY)
+        self.keyspace.blocking.signal(0, ACKNOWLEDGEMENT_WAIT_KEY)
         self._serve_ready()
 
     # Time.
@@ -549,12 +561,12 @@ class Engine(RowRunner):
 
     def on_clock_set(self, by_ms: int) -> None:
         """Shift waits, pauses and idle times, after the clock was set by so many milliseconds (signed)."""
-        self.keyspace.blocking.shift(by_ms)
-        self.write_gate.shift(by_ms)
-        self.rule_runner.suspend()
+        self.keyspace.blocking.shift_deadlines(by_ms)
+        self.write_gate.shift_pauses(by_ms)
+        self.rule_runner.reapply_all_next_time()
         for session in self.clients.values():
             session.created_ms += by_ms
-            session.active_ms += by_ms
+            session.last_request_ms += by_ms
         if self.last_sweep_ms != NEVER_MS:
             self.last_sweep_ms = 0
 
@@ -586,9 +598,9 @@ class Engine(RowRunner):
             self.last_sweep_ms = now_ms
         if self.rule_registry.streams:
             self.rule_runner.tick(now_ms)
-        self.pubsub.deliver(self.woken, None)
+        self.pubsub.deliver(self.woken_sessions, None)
         self._serve_ready()
-        if self.rule_registry.ready:
+        if self.rule_registry.changed_streams:
             self._apply_rules()
 
     @cython.ccall
@@ -655,10 +667,10 @@ class Engine(RowRunner):
     def resume_paused(self, now_ms: int) -> None:
         """End the pauses that are over and execute the requests held, in order of arrival."""
         self.timing.begin()
-        self.rule_runner.suspend()
+        self.rule_runner.reapply_all_next_time()
         paused = self.write_gate.pop_paused_sessions(now_ms)
-        self.keyspace.blocking.ready.update(self.held_ready)
-        self.held_ready = {}
+        self.keyspace.blocking.ready_keys.update(self.held_ready_keys)
+        self.held_ready_keys = {}
         self._serve_ready()  # these clients have waited longer
         for session in paused:
             waiter: Waiter | None = session.waiting
@@ -666,4 +678,4 @@ class Engine(RowRunner):
                 self._stop_waiting(session)
                 self.execute(session, waiter.argv, now_ms)
                 if session.waiting is None:
-                    self.woken.append(session)
+                    self.woken_sessions.append(session)

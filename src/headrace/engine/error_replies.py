@@ -11,18 +11,20 @@ from headrace.commands.spec import Command
 from headrace.errors import NAME_ECHO_MAX, CommandError, to_text
 from headrace.keyspace.log_budget import LogBudget
 
-ARGUMENTS_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that the error repeats
+ARGUMENT_BYTES_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that the error repeats
 
 # Commands that a subscribed client may send in RESP2, where messages and replies look alike.
 SUBSCRIBER_COMMANDS = frozenset(
     b"subscribe unsubscribe psubscribe punsubscribe ssubscribe sunsubscribe ping quit reset".split()
 )
 
-HTTP_LINE_MS = 60_000  # between two lines of the log: any client that can connect could fill it
-HTTP = frozenset({b"post", b"host:"})  # an HTTP method with a body, and a header that every HTTP request has
+HTTP_LOG_INTERVAL_MS = 60_000  # between two lines of the log: any client that can connect could fill it
+HTTP_FIRST_WORDS = frozenset(
+    {b"post", b"host:"}
+)  # an HTTP method with a body, and a header that every HTTP request has
 
 # Commands of Redis's other types: clients of job queues and caches begin with one of these.
-OTHER_TYPES = {
+FOREIGN_TYPE_COMMANDS = {
     word: kind
     for kind, words in {
         "lists": b"""blmove blmpop blpop brpop brpoplpush lindex linsert llen lmove lmpop lpop lpos lpush
@@ -40,7 +42,7 @@ OTHER_TYPES = {
     for word in words.split()
 }
 
-ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+LINE_BREAKS_TO_SPACES = bytes.maketrans(b"\r\n", b"  ")
 
 
 class InternalError(CommandError):
@@ -86,19 +88,19 @@ def allowed_while_subscribed(command: Command) -> bool:
     return command.name in SUBSCRIBER_COMMANDS
 
 
-def unknown_command(session: Session, argv: list[bytes], http_lines: LogBudget) -> CommandError:
+def unknown_command_error(session: Session, argv: list[bytes], http_lines: LogBudget) -> CommandError:
     """Return the error for an unknown command; it repeats the beginning of the request.
 
     A client that speaks HTTP is closed: a web page could make a browser send requests to this port.
     """
-    if argv[0].lower() in HTTP:
+    if argv[0].lower() in HTTP_FIRST_WORDS:
         session.closing = True
-        if http_lines.try_acquire(session.active_ms):
+        if http_lines.try_acquire(session.last_request_ms):
             address = session.address.decode(errors="replace")
             logging.getLogger("headrace").warning(
                 "closing %s: it speaks HTTP, perhaps for a page in a browser", address
             )
-    kind = OTHER_TYPES.get(argv[0].lower())
+    kind = FOREIGN_TYPE_COMMANDS.get(argv[0].lower())
     if kind is not None:
         return CommandError(
             f"ERR unknown command '{to_text(argv[0])}': Headrace has no {kind}, only streams and strings;"
@@ -107,7 +109,7 @@ def unknown_command(session: Session, argv: list[bytes], http_lines: LogBudget) 
     name = argv[0][:NAME_ECHO_MAX]
     arguments = b""
     for word in argv[1:]:
-        room = ARGUMENTS_SHOWN_MAX - len(arguments)
+        room = ARGUMENT_BYTES_SHOWN_MAX - len(arguments)
         if room <= 0:
             break
         arguments += b"'" + word[:room] + b"' "
@@ -116,7 +118,7 @@ def unknown_command(session: Session, argv: list[bytes], http_lines: LogBudget) 
     )
 
 
-def unknown_subcommand(argv: list[bytes]) -> CommandError:
+def unknown_subcommand_error(argv: list[bytes]) -> CommandError:
     """Return the error for an unknown subcommand."""
     container = to_text(argv[0]).upper()
     return CommandError(f"ERR unknown subcommand '{to_text(argv[1][:NAME_ECHO_MAX])}'. Try {container} HELP.")
@@ -133,4 +135,4 @@ def command_error(exception: Exception, command: Command) -> CommandError:
 def wire_text(error: CommandError) -> bytes:
     """Return the error's text as one line of bytes."""
     text: str = error.args[0]
-    return text.encode("utf-8", "surrogateescape").translate(ONE_LINE)
+    return text.encode("utf-8", "surrogateescape").translate(LINE_BREAKS_TO_SPACES)

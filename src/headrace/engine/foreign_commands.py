@@ -14,7 +14,7 @@ from headrace.errors import ForeignCommand, to_text
 from headrace.keyspace.key_table import KeyTable
 
 # Commands of other types that overwrite a key of any type, or change strings: the index of that key.
-OVERWRITES = {
+OVERWRITTEN_KEY_INDEXES = {
     b"SINTERSTORE": 1,
     b"SUNIONSTORE": 1,
     b"SDIFFSTORE": 1,
@@ -29,10 +29,12 @@ OVERWRITES = {
     b"PFMERGE": 1,
     b"BITOP": 2,
 }
-STORES = frozenset({b"SORT", b"GEORADIUS", b"GEORADIUSBYMEMBER"})  # the key follows STORE or STOREDIST
+STORE_OPTION_COMMANDS = frozenset(
+    {b"SORT", b"GEORADIUS", b"GEORADIUSBYMEMBER"}
+)  # the key follows STORE or STOREDIST
 # Failures that show that a key has a type which does not exist here.
 FOREIGN_ERRORS = (b"WRONGTYPE", b"ERR no such key", b"ERR Bad data format")
-NAME_MAX = 60  # bytes of a name that are kept and logged
+NAME_BYTES_MAX = 60  # bytes of a name that are kept and logged
 NAMES_MAX = 1000  # names counted
 
 
@@ -40,11 +42,11 @@ class SkippingReplayer:
     """Replays the commands of a log on an engine's keyspace, and skips those for other types.
 
     Attributes:
-        skipped: how many commands were skipped, by name.
+        skipped_counts: how many commands were skipped, by name.
     """
 
     def __init__(self, engine: Engine, now_ms: int) -> None:
-        self.skipped: dict[str, int] = {}
+        self.skipped_counts: dict[str, int] = {}
         self._keyspace = engine.keyspace
         self._replayer = Replayer(engine, now_ms)
 
@@ -68,7 +70,7 @@ class SkippingReplayer:
         return self._keyspace.databases[self._replayer.session.database].values
 
     def _skip(self, name: bytes, argv: list[bytes]) -> None:
-        count_name(self.skipped, shown(name))
+        count_name(self.skipped_counts, shortened_name(name))
         key = overwritten_key(name, argv)
         if key is not None and key in self._values():
             self._replayer.replay([b"DEL", key])
@@ -82,24 +84,24 @@ class SkippingReplayer:
         self._replayer.replay([b"SELECT", b"%d" % database])
 
 
-def log_replayer(
+def log_replayer_and_skipped(
     engine: Engine, now_ms: int, skip_foreign_types: bool
 ) -> tuple[Callable[[list[bytes]], bytes | None], dict[str, int]]:
     """Return the function that replays the commands of a log, and how many it has skipped, by name."""
     if not skip_foreign_types:
         return Replayer(engine, now_ms).replay, {}
     skipping = SkippingReplayer(engine, now_ms)
-    return skipping.replay, skipping.skipped
+    return skipping.replay, skipping.skipped_counts
 
 
 def overwritten_key(name: bytes, argv: list[bytes]) -> bytes | None:
     """Return the key that a skipped command overwrites at its server, whatever its type; None for none."""
-    at = OVERWRITES.get(name, 0)
+    at = OVERWRITTEN_KEY_INDEXES.get(name, 0)
     if name in (b"RENAME", b"RENAMENX", b"COPY"):
         at = 2
     elif name == b"RESTORE":
         at = 1
-    elif name in STORES:
+    elif name in STORE_OPTION_COMMANDS:
         stores = [i + 1 for i, word in enumerate(argv) if word.upper() in (b"STORE", b"STOREDIST")]
         at = stores[-1] if stores else 0
     return argv[at] if 0 < at < len(argv) else None
@@ -111,9 +113,9 @@ def copy_target_database(argv: list[bytes]) -> bytes | None:
     return argv[words.index(b"DB", 3) + 1] if b"DB" in words[3:-1] else None
 
 
-def shown(name: bytes) -> str:
-    """Return a command's name as text, cut to NAME_MAX bytes, for counters and messages."""
-    return to_text(name[:NAME_MAX])
+def shortened_name(name: bytes) -> str:
+    """Return a command's name as text, cut to NAME_BYTES_MAX bytes, for counters and messages."""
+    return to_text(name[:NAME_BYTES_MAX])
 
 
 def count_name(counters: dict[str, int], name: str) -> None:

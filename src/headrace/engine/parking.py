@@ -28,7 +28,7 @@ from headrace.streams import cold_run
 from headrace.streams.cold_run import ColdRun, RunNeeded
 
 # A request that was parked so often loads what it needs at once: its runs may be more than the cache holds.
-PARKED_MAX = cython.declare(cython.int, 8)
+TIMES_PARKED_MAX = cython.declare(cython.int, 8)
 
 
 @cython.final
@@ -40,11 +40,11 @@ class Parking:
     stats: Stats
     blocking: Blocking
     cold_storage: ColdStorage
-    load: Callable[[ColdRun], object]  # starts to read a run; on_loaded() is called later
-    waiting: dict[ColdRun, list[Waiter]]
-    unreadable: weakref.WeakSet[ColdRun]  # reading them failed, so they are not loaded ahead
-    times: dict[Session, int]  # how often the present request of a session was parked
-    parked: cython.longlong
+    request_load: Callable[[ColdRun], object]  # starts to read a run; on_loaded() is called later
+    waiters_by_run: dict[ColdRun, list[Waiter]]
+    unreadable_runs: weakref.WeakSet[ColdRun]  # reading them failed, so they are not loaded ahead
+    times_parked: dict[Session, int]  # how often the present request of a session was parked
+    parked_count: cython.longlong
 
     def __init__(
         self, dispatcher: Dispatcher, stats: Stats, cold: ColdStorage, load: Callable[[ColdRun], object]
@@ -53,19 +53,21 @@ class Parking:
         self.stats = stats
         self.blocking = dispatcher.keyspace.blocking
         self.cold_storage = cold
-        self.load = load
-        self.waiting = {}
-        self.unreadable = weakref.WeakSet()
-        self.times = {}
-        self.parked = 0
+        self.request_load = load
+        self.waiters_by_run = {}
+        self.unreadable_runs = weakref.WeakSet()
+        self.times_parked = {}
+        self.parked_count = 0
 
     @cython.ccall
-    def run(self, call: Call, row: CommandRow) -> cython.void:
+    def run_or_park(self, call: Call, row: CommandRow) -> cython.void:
         """Run the command of a client, or park the request until the runs that it needs are read."""
         session: Session = call.session
         mark: cython.Py_ssize_t = call.reply.mark()
-        if not row.of_streams or (self.times and self.times.get(session, 0) >= PARKED_MAX):
-            self.times.pop(session, None)
+        if not row.may_read_entries or (
+            self.times_parked and self.times_parked.get(session, 0) >= TIMES_PARKED_MAX
+        ):
+            self.times_parked.pop(session, None)
             self.dispatcher.run(call, row)
             return
         self.cold_storage.cache.defer_mode = (
@@ -73,11 +75,11 @@ class Parking:
         )
         try:
             self.dispatcher.run(call, row)
-            self.times.pop(session, None)
+            self.times_parked.pop(session, None)
         except RunNeeded as needed:
             call.reply.rewind(mark)
             row.calls -= 1
-            self.stats.commands -= 1
+            self.stats.command_count -= 1
             self._park(call, row, needed.runs)
         finally:
             self.cold_storage.cache.defer_mode = cold_run.DEFER_NEVER
@@ -92,29 +94,29 @@ class Parking:
         )
         session.waiting = waiter
         self.blocking.add_waiter(waiter)
-        self.parked += 1
-        self.times[session] = self.times.get(session, 0) + 1
+        self.parked_count += 1
+        self.times_parked[session] = self.times_parked.get(session, 0) + 1
         for run in runs:
             self.start_to_load(run)
-        self.waiting[runs[-1]].append(waiter)
+        self.waiters_by_run[runs[-1]].append(waiter)
 
     def load_ahead(self, run: ColdRun) -> None:
         """Start to read a run that no request waits for yet, unless reading it has failed before."""
-        if run not in self.unreadable:
+        if run not in self.unreadable_runs:
             self.start_to_load(run)
 
     def start_to_load(self, run: ColdRun) -> None:
         """Start to read a run in another thread, unless it is being read."""
-        if run not in self.waiting:
-            self.waiting[run] = []
-            self.load(run)
+        if run not in self.waiters_by_run:
+            self.waiters_by_run[run] = []
+            self.request_load(run)
 
     def on_loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
         """Put what was read of a run into the cache; return the waiters for it.
 
         stored: what RunSource.load returned; None if it failed: the requests will try again, and report it.
         """
-        waiters: list[Waiter] = self.waiting.pop(run, [])
+        waiters: list[Waiter] = self.waiters_by_run.pop(run, [])
         if stored is not None:
             try:
                 if run.cached_nodes is None:
@@ -123,13 +125,13 @@ class Parking:
                 return waiters
             except DamagedColdRun:
                 pass
-        self.unreadable.add(run)
+        self.unreadable_runs.add(run)
         for waiter in waiters:
             assert isinstance(waiter.session, Session)
-            self.times[waiter.session] = PARKED_MAX
+            self.times_parked[waiter.session] = TIMES_PARKED_MAX
         return waiters
 
     @cython.ccall
-    def forget(self, session: Session) -> cython.void:
+    def forget_session(self, session: Session) -> cython.void:
         """Forget a session that ends."""
-        self.times.pop(session, None)
+        self.times_parked.pop(session, None)

@@ -27,7 +27,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.visibility import Public
 
 NAME_SHOWN_MAX = 60
-COMMAND_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9._|-]*")
+COMMAND_NAME_PATTERN = re.compile(rb"[A-Za-z][A-Za-z0-9._|-]*")
 
 
 class InvalidLogCommand(CommandError):
@@ -67,7 +67,7 @@ class Replayer:
         self._last_word = self._last_row = None
         self.session = Session(0)
         self.session.replayed = True
-        policy = dispatch.PRIMARY if live else dispatch.REPLAY
+        policy = dispatch.PRIMARY_POLICY if live else dispatch.REPLAY_POLICY
         self.call = Call(engine, engine.keyspace, engine.server, engine.effects, policy)
         self.call.session = self.session
         self.call.reply = self.session.reply
@@ -95,7 +95,7 @@ class Replayer:
                 raise InvalidLogCommand(argv, "it changes no data, so it cannot be in a log")
             self._last_word = argv[0]
             self._last_row = None
-            if command.name_length == 1 and command.name != b"publish":
+            if command.name_argument_count == 1 and command.name != b"publish":
                 self._last_row = row
         call.argv = argv
         call.now = self.now_ms
@@ -123,7 +123,7 @@ class Replayer:
         if recorded is not None:
             argv = recorded
             row = self.engine.rows.get(argv[0])
-        if row is None or not row.is_plain:
+        if row is None or not row.has_no_subcommands:
             row = self._find(argv)
         return argv, row
 
@@ -133,13 +133,13 @@ class Replayer:
         row: CommandRow | None = self.engine.rows.get(argv[0].lower())
         if row is None:
             raise _unknown(argv, argv[0], "it is unknown: headrace supports streams and strings only")
-        if row.is_plain or len(argv) == 1:
+        if row.has_no_subcommands or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
         if sub is None:
             text = f"it has no subcommand {to_text(argv[1][:NAME_SHOWN_MAX])!a}"
             raise _unknown(argv, argv[1], text)
-        return self.engine.by_name[sub.name]
+        return self.engine.rows_by_full_name[sub.name]
 
 
 def _unknown(argv: list[bytes], name: bytes, why: str) -> InvalidLogCommand:
@@ -147,4 +147,4 @@ def _unknown(argv: list[bytes], name: bytes, why: str) -> InvalidLogCommand:
 
     If it could be the name of a command, another server has written it. Otherwise the record is damaged.
     """
-    return (ForeignLogCommand if COMMAND_NAME.fullmatch(name) else InvalidLogCommand)(argv, why)
+    return (ForeignLogCommand if COMMAND_NAME_PATTERN.fullmatch(name) else InvalidLogCommand)(argv, why)

@@ -21,7 +21,7 @@ def has_noack(argv: list[bytes]) -> bool:
 
 @cython.final
 @cython.cclass
-class RuleMarks:
+class RuleMarker:
     """Marks the streams of a registry whose rules have work after a command."""
 
     registry: RuleRegistry
@@ -58,15 +58,15 @@ class RuleMarks:
         if ruled is None:
             return
         if command.name == b"xadd":
-            quiet = ruled.is_quiet()
+            quiet = ruled.can_skip_rules()
         elif command.name == b"xack" or command.name == b"xreadgroup":
             quiet = not ruled.watches_acks and not database.has_waiters(key)
         if not quiet:
             self._mark(ruled, command.name, argv)
 
     def _mark(self, ruled: RuledStream, name: bytes, argv: list[bytes]) -> None:
-        self.registry.ready[ruled] = None
+        self.registry.changed_streams[ruled] = None
         if name in (b"xack", b"xackdel"):
-            ruled.acked += argv[3:]
+            ruled.acked_ids += argv[3:]
         elif name.startswith(b"xgroup|") or (name == b"xreadgroup" and has_noack(argv)):
-            ruled.sweep_from = b"0-0"  # references of any entry may be gone
+            ruled.acked_sweep_start_id = b"0-0"  # references of any entry may be gone

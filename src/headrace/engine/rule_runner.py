@@ -24,7 +24,7 @@ from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow
 from headrace.engine.dispatch import Dispatcher
 from headrace.engine.write_gate import WriteGate
-from headrace.errors import READING_FROM_STORE, CommandError, DamagedColdRun, log_text, to_text
+from headrace.errors import READING_FROM_STORE_MESSAGE, CommandError, DamagedColdRun, log_text, to_text
 from headrace.keyspace import watermark
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.keyspace.rule_registry import RuledStream, dead_letter_key
@@ -51,7 +51,7 @@ BEGUN_PER_TICK = 5  # streams whose time has come, however many are in progress
 RETRY_MS = 1000  # after a failure, and for what no command announces: the watermark of an archive
 NEVER = -1
 I64_MAX = (1 << 63) - 1
-DEAD_FIELDS = tuple(
+DEAD_LETTER_FIELDS = tuple(
     b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error")
 )
 
@@ -59,8 +59,8 @@ DEAD_FIELDS = tuple(
 def _first_node_entries(head: Node) -> int:
     """Return how many entries the first node has; a mean if it is in a run that would have to be read."""
     if head.run is None or run_of(head).cached_nodes is not None:
-        return first_inner(head).live
-    return head.live // run_of(head).inner_count()
+        return first_inner(head).live_count
+    return head.live_count // run_of(head).inner_count()
 
 
 def earlier(a: int, b: int) -> int:
@@ -70,7 +70,7 @@ def earlier(a: int, b: int) -> int:
 
 def _log_failure(ruled: RuledStream, error: CommandError) -> None:
     """Log that a rule failed, unless it only waits for a run."""
-    if not isinstance(error, DamagedColdRun) or error.what != READING_FROM_STORE:
+    if not isinstance(error, DamagedColdRun) or error.what != READING_FROM_STORE_MESSAGE:
         logging.getLogger("headrace").error("a rule of %s failed: %s", log_text(ruled.key), error)
 
 
@@ -116,7 +116,7 @@ class RuleRunner:
             or gate.too_few_replicas
         )
 
-    def suspend(self) -> None:
+    def reapply_all_next_time(self) -> None:
         """Record that the rules were not applied until now: all of them are applied again next time.
 
         For example, the data was loaded or came from a primary, clients were paused, or the clock was set.
@@ -127,17 +127,17 @@ class RuleRunner:
         """Apply the rules of the streams that the last command changed."""
         if self.is_suspended():
             self._suspended = True
-            self.registry.ready.clear()
+            self.registry.changed_streams.clear()
             return
         self._resume()
-        while self.registry.ready:
-            ruled = next(iter(self.registry.ready))
-            del self.registry.ready[ruled]
+        while self.registry.changed_streams:
+            ruled = next(iter(self.registry.changed_streams))
+            del self.registry.changed_streams[ruled]
             self._apply(ruled, now, NODES_AFTER_COMMAND)
 
     def tick(self, now: int) -> None:
         """Apply the rules whose time has come, and continue what is left."""
-        if self.registry.unused:
+        if self.registry.unused_orders:
             self.registry.dispose_step()
         if self.is_suspended():
             self._suspended = True
@@ -170,7 +170,7 @@ class RuleRunner:
         if self.is_suspended():
             self._suspended = True
             return NEVER
-        if self.registry.backlog or self._suspended or self.registry.unused:
+        if self.registry.backlog or self._suspended or self.registry.unused_orders:
             return now
         return self.registry.next_due()
 
@@ -213,20 +213,20 @@ class RuleRunner:
         """Return when the rules next have work, and whether nothing is left to do now."""
         stream = ruled.stream
         due, is_complete = NEVER, True
-        if ruled.ttls_from_ms < 0:
-            ruled.ttls_from_ms = now
-        gave_up = len(ruled.exhausted) > 0
+        if ruled.consumer_ttls_from_ms < 0:
+            ruled.consumer_ttls_from_ms = now
+        gave_up = len(ruled.exhausted_entries) > 0
         if gave_up:
             self._move_to_dead_letters(ruled, now)
-        if ruled.retry_ms > now:
-            due = ruled.retry_ms
+        if ruled.dead_letter_retry_ms > now:
+            due = ruled.dead_letter_retry_ms
         if stream.rules is not None:
             if stream.rules.drop_acked:
                 is_complete &= self._drop_acked(ruled)
             limits_due, trimmed = self._trim(ruled, now, nodes_max)
             due = earlier(due, limits_due)
             is_complete &= not trimmed
-        ruled.acked.clear()
+        ruled.acked_ids.clear()
         if gave_up:
             is_complete = False  # readers may go on in the next turn: they may find more to give up
         else:
@@ -235,10 +235,10 @@ class RuleRunner:
             is_complete &= is_checked
         if 0 <= ruled.consumers_due_ms <= now:
             is_complete &= self._remove_consumers(ruled, now)
-        if ruled.inactive:
+        if ruled.inactive_consumers:
             self._make_entries_due(ruled, now)
-            is_complete &= not ruled.inactive
-        if not ruled.unchecked:
+            is_complete &= not ruled.inactive_consumers
+        if not ruled.unchecked_consumers:
             due = earlier(due, ruled.consumers_due_ms)
         if ruled.schedule is not None:
             schedule_due, delivered = self._deliver_scheduled(ruled, now)
@@ -249,18 +249,20 @@ class RuleRunner:
     def _set_quiet(self, ruled: RuledStream, now: int) -> None:
         """Set which commands need not apply the rules: most of them change nothing."""
         stream, rules = ruled.stream, ruled.stream.rules
-        ruled.quiet_length, ruled.quiet_bytes, ruled.watches_acks = I64_MAX, 0, False
+        ruled.skip_rules_length, ruled.skip_rules_bytes, ruled.watches_acks = I64_MAX, 0, False
         if rules is None:
             return
         if rules.max_len and not rules.discard_new:
             head = stream.first_node()
             slack = 1 if rules.exact or head is None else max(_first_node_entries(head), 1)
-            ruled.quiet_length = min(rules.max_len + slack, I64_MAX)
+            ruled.skip_rules_length = min(rules.max_len + slack, I64_MAX)
         if rules.max_bytes and not rules.discard_new:
-            ruled.quiet_bytes = rules.max_bytes
+            ruled.skip_rules_bytes = rules.max_bytes
         if rules.max_age_ms and ruled.due_ms < 0:
-            ruled.quiet_length = 0  # the next entry needs a timer
-        is_over = retention.is_over_limit(stream, rules) or 0 <= retention.next_age_due(stream, rules) <= now
+            ruled.skip_rules_length = 0  # the next entry needs a timer
+        is_over = (
+            retention.is_over_limit(stream, rules) or 0 <= retention.next_age_due_ms(stream, rules) <= now
+        )
         ruled.watches_acks = rules.drop_acked or (rules.keep_unacked and is_over)
 
     # Retention.
@@ -276,7 +278,7 @@ class RuleRunner:
             self._run(database, [b"XTRIM", ruled.key, b"MAXLEN", b"=", b"%d" % (stream.length - count)])
             ruled.removed_count += count
             return NEVER, True
-        due = retention.next_age_due(stream, rules)
+        due = retention.next_age_due_ms(stream, rules)
         if due > now:
             return due, False
         is_over = due >= 0 or retention.is_over_limit(stream, rules)
@@ -286,21 +288,21 @@ class RuleRunner:
         """Remove entries that all groups have acknowledged; return False if some are left to look at."""
         stream = ruled.stream
         if not stream.group_count:
-            ruled.sweep_from = b""
+            ruled.acked_sweep_start_id = b""
             return True
-        found = [word for word in dict.fromkeys(ruled.acked) if self._is_acked(stream, word)]
+        found = [word for word in dict.fromkeys(ruled.acked_ids) if self._is_acked(stream, word)]
         is_complete = True
-        if ruled.sweep_from:
-            first = stream_id.parse(ruled.sweep_from, 0)
+        if ruled.acked_sweep_start_id:
+            first = stream_id.parse(ruled.acked_sweep_start_id, 0)
             lowest = references.lowest_last_id(stream)
             assert lowest is not None
             entries = StreamIterator(stream, first.ms, first.seq, lowest.ms, lowest.seq, False)
             visited = 0
-            ruled.sweep_from = b""
+            ruled.acked_sweep_start_id = b""
             while entries.next():
                 visited += 1
                 if visited > SWEPT_PER_STEP:
-                    ruled.sweep_from = stream_id.text_of(entries.ms, entries.seq)
+                    ruled.acked_sweep_start_id = stream_id.text_of(entries.ms, entries.seq)
                     is_complete = False
                     break
                 if not references.is_pending(stream, entries.ms, entries.seq):
@@ -329,14 +331,14 @@ class RuleRunner:
         database = self.keyspace.databases[ruled.database]
         check = GroupsCheck(ruled.stream, now, database.has_waiters(ruled.key))
         check.run()
-        if check.is_ready:
+        if check.has_ready_reader:
             database.signal_ready(ruled.key)
-        return check.due_ms, check.is_complete
+        return check.next_check_ms, check.is_complete
 
     def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> None:
         """Move entries that were delivered too often, or set when to retry."""
         database = self.keyspace.databases[ruled.database]
-        exhausted, ruled.exhausted = ruled.exhausted, []
+        exhausted, ruled.exhausted_entries = ruled.exhausted_entries, []
         for name, ms, seq in exhausted:
             group = ruled.stream.group(name)
             if group is None or group.rules is None:
@@ -346,7 +348,7 @@ class RuleRunner:
             except CommandError as error:
                 key = to_text(dead_letter_key(ruled.key, group.rules))
                 logging.getLogger("headrace").error("no dead letter was added to %s: %s", key, error)
-                ruled.retry_ms = now + RETRY_MS
+                ruled.dead_letter_retry_ms = now + RETRY_MS
                 break  # the others stay pending, too
 
     def _move_to_dead_letter(
@@ -356,7 +358,7 @@ class RuleRunner:
         slot = pending.find(ms, seq)
         if slot < 0 or group.rules is None:
             return
-        start = self.call.effects.position()
+        start = self.call.effects.next_index()
         entry = StreamIterator(ruled.stream, ms, seq, ms, seq, False)
         if entry.next():
             owner = pending.owner_of(slot)
@@ -369,26 +371,26 @@ class RuleRunner:
                 b"%d" % deliveries,
                 b"delivered %d times and never acknowledged" % deliveries,
             )
-            fields = _without(entry.remaining_pieces(), DEAD_FIELDS)
-            fields += [part for pair in zip(DEAD_FIELDS, values, strict=True) for part in pair]
+            fields = _without(entry.remaining_pieces(), DEAD_LETTER_FIELDS)
+            fields += [part for pair in zip(DEAD_LETTER_FIELDS, values, strict=True) for part in pair]
             self._run(database, [b"XADD", dead_letter_key(ruled.key, group.rules), b"*", *fields])
             ruled.dead_letter_count += 1
         self._run(database, [b"XACK", ruled.key, group.name, word])
         self.call.effects.make_atomic(start)
-        ruled.acked.append(word)
+        ruled.acked_ids.append(word)
 
     def _remove_consumers(self, ruled: RuledStream, now: int) -> bool:
         """Remove inactive consumers without entries, and record the others: a step of a check of all.
 
         At its end set when to check again, and return True.
         """
-        groups = ruled.unchecked
+        groups = ruled.unchecked_consumers
         if not groups:
             with_rule = [
                 one for one in ruled.stream.unsorted_groups() if one.rules and one.rules.consumer_ttl_ms
             ]
             groups += [(group, group.consumer_names()) for group in with_rule]
-            ruled.check_due_ms = NEVER
+            ruled.recheck_due_ms = NEVER
         left = CONSUMERS_PER_STEP
         while groups and left > 0:
             group, names = groups[-1]
@@ -397,7 +399,7 @@ class RuleRunner:
                 groups.pop()
                 continue
             # of consumers that are created meanwhile
-            ruled.check_due_ms = earlier(ruled.check_due_ms, now + rules.consumer_ttl_ms)
+            ruled.recheck_due_ms = earlier(ruled.recheck_due_ms, now + rules.consumer_ttl_ms)
             step, names[-left:] = names[-left:], []
             left -= len(step) + 1
             for name in step:
@@ -406,42 +408,42 @@ class RuleRunner:
                 groups.pop()
         if groups:
             return False
-        ruled.consumers_due_ms = ruled.check_due_ms
+        ruled.consumers_due_ms = ruled.recheck_due_ms
         return True
 
     def _check_consumer(self, ruled: RuledStream, group: Group, name: bytes, ttl_ms: int, now: int) -> None:
         consumer = group.consumer(name)
         if consumer is None:
             return
-        expires = max(consumer.seen_ms, ruled.ttls_from_ms) + ttl_ms
+        expires = max(consumer.seen_ms, ruled.consumer_ttls_from_ms) + ttl_ms
         if expires > now:
-            ruled.check_due_ms = earlier(ruled.check_due_ms, expires)
+            ruled.recheck_due_ms = earlier(ruled.recheck_due_ms, expires)
         elif consumer.pending_count == 0:
             database = self.keyspace.databases[ruled.database]
             self._run(database, [b"XGROUP", b"DELCONSUMER", ruled.key, group.name, name])
         elif group.lease is not None:
-            ruled.inactive.setdefault((group.name, name), (0, 0))
+            ruled.inactive_consumers.setdefault((group.name, name), (0, 0))
 
     def _make_entries_due(self, ruled: RuledStream, now: int) -> None:
         """Make entries of an inactive consumer due, some at a time: as if they were delivered long ago."""
-        (group_name, name), (ms, seq) = next(iter(ruled.inactive.items()))
+        (group_name, name), (ms, seq) = next(iter(ruled.inactive_consumers.items()))
         group = ruled.stream.group(group_name)
         consumer = None if group is None else group.consumer(name)
-        del ruled.inactive[group_name, name]
+        del ruled.inactive_consumers[group_name, name]
         if group is None or consumer is None or group.rules is None or group.lease is None:
             return
         ttl_ms = group.rules.consumer_ttl_ms
-        if ttl_ms == 0 or max(consumer.seen_ms, ruled.ttls_from_ms) + ttl_ms > now:
+        if ttl_ms == 0 or max(consumer.seen_ms, ruled.consumer_ttls_from_ms) + ttl_ms > now:
             return  # it is active again
         pending, words, visited = group.pending, [], 0
-        slot = pending.of_consumer_from(consumer, ms, seq)
+        slot = pending.first_of_consumer_from(consumer, ms, seq)
         while slot >= 0 and visited < ENTRIES_PER_STEP:
             if group.due_of(slot) > now:
                 words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
             visited += 1
             slot = pending.next_of_consumer(consumer, slot)
         if slot >= 0:
-            ruled.inactive[group_name, name] = pending.ms_of(slot), pending.seq_of(slot)
+            ruled.inactive_consumers[group_name, name] = pending.ms_of(slot), pending.seq_of(slot)
         if words:
             self._claim_as_due(ruled, group, consumer, words)
 
@@ -463,18 +465,18 @@ class RuleRunner:
         if not schedule.has_read_all():
             return NEVER, False  # in order of due times: all of them must be known first
         if schedule.retry_ms > now:
-            return schedule.next_due(), True
+            return schedule.next_due_ms(), True
         for _ in range(DELIVERIES_PER_STEP):
             item = schedule.pop_due(now)
             if item is None:
-                return schedule.next_due(), True
+                return schedule.next_due_ms(), True
             try:
                 self._deliver(ruled, item[1], item[2])
             except CommandError as error:
                 if not error.args[0].startswith("FULL"):
                     logging.getLogger("headrace").error("%s is not delivered: %s", log_text(ruled.key), error)
                 schedule.put_back(now + RETRY_MS)
-                return schedule.next_due(), True
+                return schedule.next_due_ms(), True
         return NEVER, False
 
     def _deliver(self, ruled: RuledStream, ms: int, seq: int) -> None:
@@ -486,7 +488,7 @@ class RuleRunner:
         if parse_due_ms(words) < 0 or ruled.target_key is None:
             return
         database = self.keyspace.databases[ruled.database]
-        start = self.call.effects.position()
+        start = self.call.effects.next_index()
         self._run(database, [b"XADD", ruled.target_key, b"*", *words[:-2]])
         self._run(database, [b"XDEL", ruled.key, stream_id.text_of(ms, seq)])
         self.call.effects.make_atomic(start)
@@ -504,7 +506,7 @@ class RuleRunner:
             self._dispatcher.run(call, row)
         finally:
             call.reply.rewind(0)
-        if argv[0] == b"XADD" and (stream := database.stream(argv[1])) is not None and stream.has_rules:
+        if argv[0] == b"XADD" and (stream := database.stream(argv[1])) is not None and stream.may_have_rules:
             self.registry.mark_changed(stream)
 
 

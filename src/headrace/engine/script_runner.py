@@ -20,7 +20,7 @@ import cython
 
 from headrace import limits, system
 from headrace.commands.call import Call
-from headrace.commands.scripts_interface import Function, RunningScript, ScriptsInterface, started_script
+from headrace.commands.scripts_interface import Function, RunningScript, ScriptsInterface, new_running_script
 from headrace.commands.server_interface import ServerInterface
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -41,18 +41,18 @@ from headrace.streams.memory_account import MemoryAccount
 NO_WRITES_FLAG = cython.declare(cython.longlong, NO_WRITES)
 LOG_LEVELS = (logging.DEBUG, logging.INFO, logging.INFO + 5, logging.WARNING)
 LOG_BYTES_MAX = 1024  # of a line of redis.log
-CHECK_S = 0.05  # CPU time between two checks of a slow script
-MS = 1_000_000  # nanoseconds
-LOAD_MS_MAX = 500  # of a library
-LOAD_ALL_MS_MAX = 2000  # of the libraries that one command loads
-ENDED = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
-REPLICATED = frozenset({b"publish", b"spublish"})  # not written, but sent to replicas
-ABANDONED = b"the script was ended without its changes: the server shuts down"
+CHECK_INTERVAL_S = 0.05  # CPU time between two checks of a slow script
+NS_PER_MS = 1_000_000  # nanoseconds
+LIBRARY_LOAD_MS_MAX = 500  # of a library
+ALL_LIBRARIES_LOAD_MS_MAX = 2000  # of the libraries that one command loads
+ENDED_TEXT = "the script was ended after %d ms (busy-reply-threshold); its changes so far remain"
+REPLICATED_NON_WRITES = frozenset({b"publish", b"spublish"})  # not written, but sent to replicas
+ABANDONED_TEXT = b"the script was ended without its changes: the server shuts down"
 LIMIT_AT_SHUTDOWN_MS = 5000  # from when a script is slow although busy-reply-threshold is 0
-BUSY = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
+BUSY_TEXT = "BUSY Redis is busy running a script. You can only call %s KILL or SHUTDOWN NOSAVE."
 
 
-class RefusedLibrary(NamedTuple):
+class UnloadableLibrary(NamedTuple):
     """A library of the keyspace that cannot be loaded, for example one of a file of redis-server."""
 
     text: bytes
@@ -63,7 +63,7 @@ class Deadline:
     """A limit of the time that one command spends loading libraries."""
 
     def __init__(self, ms: int) -> None:
-        self.end_ns = system.monotonic_ns() + ms * MS
+        self.end_ns = system.monotonic_ns() + ms * NS_PER_MS
 
     def is_over(self) -> bool:
         """Return whether the time is used up."""
@@ -83,7 +83,7 @@ class LoadedLibraries:
         """Return the size in bytes of the texts of all libraries but that one."""
         return self._bytes - len(self.texts.get(name, b""))
 
-    def add(
+    def add_or_error(
         self, name: bytes, text: bytes, registered: list[tuple[bytes, int, bytes | None]]
     ) -> bytes | None:
         """Add a library, in place of one with the same name; return the text of an error, or None."""
@@ -145,16 +145,16 @@ class ScriptRunner(ScriptsInterface):
     auth: Authorization
     write_gate: WriteGate
     session: Session  # whose commands those of scripts are
-    kept_bytes: cython.Py_ssize_t  # of those that SCRIPT LOAD has brought
+    never_evicted_bytes: cython.Py_ssize_t  # of those that SCRIPT LOAD has brought
     evictable_count: cython.Py_ssize_t  # the number of the others
-    registered: list[tuple[bytes, int, bytes | None]]  # functions of the library being loaded
+    registered_functions: list[tuple[bytes, int, bytes | None]]  # functions of the library being loaded
     _rows: dict[bytes, CommandRow]
     _by_name: dict[bytes, CommandRow]
     _row_runner: RowRunner
     _timing: Timing
     _run_nested: Callable[[Callable[[], None]], None]
     _libraries: LoadedLibraries  # that the interpreter has
-    _refused: dict[bytes, RefusedLibrary]  # the others that the keyspace has, by name
+    _refused: dict[bytes, UnloadableLibrary]  # the others that the keyspace has, by name
     _interpreter: Interpreter | None
     _interrupt: BaseException | None
 
@@ -189,8 +189,8 @@ class ScriptRunner(ScriptsInterface):
         self.session.is_script = True
         call.session = self.session
         self._use_writer(self.session.reply)
-        self.scripts, self.registered = {}, []
-        self.text_bytes = self.kept_bytes = self.evictable_count = self.evicted_count = 0
+        self.scripts, self.registered_functions = {}, []
+        self.text_bytes = self.never_evicted_bytes = self.evictable_count = self.evicted_count = 0
         self.running = self._interpreter = self._interrupt = None
         self._timing = timing
         self._libraries, self._refused = LoadedLibraries(), {}
@@ -217,9 +217,13 @@ class ScriptRunner(ScriptsInterface):
         self._libraries = LoadedLibraries()
 
     @cython.ccall
-    def make_room(self) -> cython.void:
+    def discard_crowded_interpreter(self) -> cython.void:
         """Discard the interpreter if other scripts have left too little of Lua's memory for the next one."""
-        if self._interpreter is not None and not self._interpreter.broken and self._interpreter.is_crowded():
+        if (
+            self._interpreter is not None
+            and not self._interpreter.broken
+            and self._interpreter.is_short_of_memory()
+        ):
             self._discard_interpreter()
 
     @property
@@ -235,7 +239,7 @@ class ScriptRunner(ScriptsInterface):
         Raises CommandError: if the scripts of SCRIPT LOAD leave no space for it.
         """
         size = len(script.text)
-        if self.kept_bytes + size > limits.ALL_SCRIPTS_BYTES_MAX:
+        if self.never_evicted_bytes + size > limits.ALL_SCRIPTS_BYTES_MAX:
             raise CommandError("OOM too many bytes of loaded scripts: use SCRIPT FLUSH")
         mortal = iter(
             [one for one in self.scripts.values() if not one.never_evicted] if self._is_full(size) else ()
@@ -257,7 +261,7 @@ class ScriptRunner(ScriptsInterface):
         """Never drop the script to make room for others."""
         if not script.never_evicted:
             script.never_evicted = True
-            self.kept_bytes += len(script.text)
+            self.never_evicted_bytes += len(script.text)
             self.evictable_count -= 1
 
     def drop(self, script: Script) -> None:
@@ -265,7 +269,7 @@ class ScriptRunner(ScriptsInterface):
         del self.scripts[script.digest]
         self.text_bytes -= len(script.text)
         if script.never_evicted:
-            self.kept_bytes -= len(script.text)
+            self.never_evicted_bytes -= len(script.text)
         else:
             self.evictable_count -= 1
         if script.is_compiled and self._interpreter is not None and not self._interpreter.broken:
@@ -274,14 +278,14 @@ class ScriptRunner(ScriptsInterface):
     def flush(self) -> None:
         """Forget all scripts, and the interpreter; libraries are loaded again when they are used."""
         self.scripts.clear()
-        self.text_bytes = self.kept_bytes = self.evictable_count = 0
+        self.text_bytes = self.never_evicted_bytes = self.evictable_count = 0
         self._discard_interpreter()
         self._refused = {}
 
     @cython.ccall
     def compile(self, script: Script) -> cython.void:
         """Compile the script if it is not. Raises CommandError."""
-        self.make_room()
+        self.discard_crowded_interpreter()
         interpreter = self.interpreter()
         if not script.is_compiled:
             wrong = interpreter.load_script(script.digest, script.body)
@@ -297,19 +301,19 @@ class ScriptRunner(ScriptsInterface):
 
         Raises CommandError if one cannot be loaded; the libraries of the keyspace stay as they are.
         """
-        self.make_room()
+        self.discard_crowded_interpreter()
         self._sync_libraries()
-        deadline = Deadline(LOAD_ALL_MS_MAX)
+        deadline = Deadline(ALL_LIBRARIES_LOAD_MS_MAX)
         for name, text in texts.items():
             if deadline.is_over():
-                raise CommandError(f"ERR the libraries take more than {LOAD_ALL_MS_MAX} ms to load")
+                raise CommandError(f"ERR the libraries take more than {ALL_LIBRARIES_LOAD_MS_MAX} ms to load")
             self._load_library(name, text)
 
     def _load_library(self, name: bytes, text: bytes) -> None:
         _, body = parse_library(text)
         if self._libraries.bytes_without(name) + len(text) > limits.ALL_SCRIPTS_BYTES_MAX:
             raise CommandError("OOM too many bytes of libraries: use FUNCTION DELETE")
-        self.registered = []
+        self.registered_functions = []
         interpreter = self.interpreter()
         self.running = RunningScript(name, NO_WRITES, [], True)
         self.running.started_ns = system.monotonic_ns()
@@ -321,7 +325,7 @@ class ScriptRunner(ScriptsInterface):
         finally:
             self.running = None
         if wrong is None:
-            wrong = self._libraries.add(name, text, self.registered)
+            wrong = self._libraries.add_or_error(name, text, self.registered_functions)
         if wrong is not None:
             self._unload(name)
             old = self.keyspace.libraries.get(name)
@@ -338,7 +342,7 @@ class ScriptRunner(ScriptsInterface):
     def _sync_libraries(self) -> None:
         """Load the libraries of the keyspace that are not loaded, and forget those that it has no more.
 
-        It ends after LOAD_ALL_MS_MAX; the next call goes on.
+        It ends after ALL_LIBRARIES_LOAD_MS_MAX; the next call goes on.
         """
         libraries = self.keyspace.libraries
         for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
@@ -350,7 +354,7 @@ class ScriptRunner(ScriptsInterface):
         loaded = self._libraries.texts
         for name in [name for name, text in loaded.items() if libraries.get(name) is not text]:
             self._unload(name)
-        deadline = Deadline(LOAD_ALL_MS_MAX)
+        deadline = Deadline(ALL_LIBRARIES_LOAD_MS_MAX)
         while missing := self._missing_libraries():
             for name in missing:  # one that breaks the interpreter unloads those before it
                 self._try_library(name, libraries[name])
@@ -373,21 +377,21 @@ class ScriptRunner(ScriptsInterface):
                 logging.getLogger("headrace").warning(
                     "library %s cannot be loaded: %s", log_text(name), error
                 )
-            self._refused[name] = RefusedLibrary(text, str(error))
+            self._refused[name] = UnloadableLibrary(text, str(error))
 
     def function(self, name: bytes) -> Function | None:
         """Return the function of that name, ignoring case.
 
         Raises CommandError: if there is none, and a library that may have it cannot be loaded, even now.
         """
-        self.make_room()
+        self.discard_crowded_interpreter()
         found = self._loaded_function(name)
         if found is not None:
             return found
         self._sync_libraries()
         found = self._libraries.functions.get(name.lower())
         if found is None and self._refused:
-            deadline = Deadline(LOAD_MS_MAX)
+            deadline = Deadline(LIBRARY_LOAD_MS_MAX)
             for library, refused in list(self._refused.items()):
                 self._try_library(library, refused.text)
                 if deadline.is_over():
@@ -443,18 +447,20 @@ class ScriptRunner(ScriptsInterface):
         The request that runs it then raises ScriptAbandoned.
         """
         assert self.running is not None
-        self.running.end_reason = ABANDONED
-        self.running.replicates = False
+        self.running.end_reason = ABANDONED_TEXT
+        self.running.records_effects = False
         self.effects.drop_transaction()
         self._interrupt = ScriptAbandoned()
 
     def _busy_text(self) -> str:
         assert self.running is not None
-        return BUSY % ("FUNCTION" if self.running.is_function else "SCRIPT")
+        return BUSY_TEXT % ("FUNCTION" if self.running.is_function else "SCRIPT")
 
     def elapsed_ms(self) -> int:
         """Return for how many milliseconds the script has been running; 0 if none runs."""
-        return (system.monotonic_ns() - self.running.started_ns) // MS if self.running is not None else 0
+        return (
+            (system.monotonic_ns() - self.running.started_ns) // NS_PER_MS if self.running is not None else 0
+        )
 
     # Running.
 
@@ -476,14 +482,14 @@ class ScriptRunner(ScriptsInterface):
     ) -> cython.void:
         """Run a script with the keys and arguments of the request; write its reply. Raises CommandError."""
         self.compile(script)
-        self._run(call, None, started_script(script.digest, flags, call.argv, False, call.session), keys)
+        self._run(call, None, new_running_script(script.digest, flags, call.argv, False, call.session), keys)
 
     @cython.ccall
     def run_function(
         self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
         """Run a function, as run_script()."""
-        running: RunningScript = started_script(function.name, flags, call.argv, True, call.session)
+        running: RunningScript = new_running_script(function.name, flags, call.argv, True, call.session)
         self._run(call, function.library, running, keys)
 
     @cython.cfunc
@@ -501,7 +507,7 @@ class ScriptRunner(ScriptsInterface):
         try:
             error = interpreter.run(library, running.name, call.argv, keys, call.reply.protocol, call.reply)
         except ScriptFailed as failed:
-            text = wire_text(CommandError(script_error(failed, running.name)))
+            text = wire_text(CommandError(script_error_text(failed, running.name)))
             call.reply.error(text)
             error = text, failed.is_counted
         finally:
@@ -520,7 +526,7 @@ class ScriptRunner(ScriptsInterface):
 
     def _count_error(self, call: Call, text: bytes, is_counted: bool) -> None:
         """Count an error of a script. is_counted: only as a failure of the script, the rest is counted."""
-        self._by_name[call.command.name].failed += 1
+        self._by_name[call.command.name].failed_calls += 1
         if not is_counted:
             call.engine.stats.count_error(text)
 
@@ -532,12 +538,12 @@ class ScriptRunner(ScriptsInterface):
         memory: MemoryAccount = self.write_gate.memory
         session.database = caller.database
         session.name, session.address = caller.name, caller.address
-        session.user, session.identity = caller.user, caller.identity
+        session.user_name, session.identity = caller.user_name, caller.identity
         session.restricted_user = caller.restricted_user
         session.must_authenticate = caller.must_authenticate
         session.replayed = caller.replayed
         self.call_object.now = call.now
-        running.out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
+        running.began_out_of_memory = not self.write_gate.ignores_memory and memory.total > memory.limit
         self.running = running
         self._interrupt = None
         return 0
@@ -579,7 +585,7 @@ class ScriptRunner(ScriptsInterface):
         self.command_reply.protocol = protocol
         call.argv = argv
         self._row_runner.run_script_call(call, row)
-        if not running.replicates:
+        if not running.records_effects:
             del self.effects.items[position:]
         elif len(call.effect_items) != position:
             running.recorded_bytes += sum(map(len, argv))
@@ -603,12 +609,12 @@ class ScriptRunner(ScriptsInterface):
             if (
                 self.write_gate.may_reject
                 or command.write
-                or running.out_of_memory
+                or running.began_out_of_memory
                 or running.flags & NO_WRITES_FLAG
             ):
                 self._check_state(running, row)
         except CommandError:
-            row.rejected += 1
+            row.rejected_calls += 1
             raise
         return 0
 
@@ -617,7 +623,7 @@ class ScriptRunner(ScriptsInterface):
         row: CommandRow | None = self._rows.get(argv[0])
         if row is None:
             row = self._rows.get(argv[0].lower())
-        if row is None or row.is_plain or len(argv) == 1:
+        if row is None or row.has_no_subcommands or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
         return None if sub is None else self._by_name[sub.name]
@@ -639,7 +645,7 @@ class ScriptRunner(ScriptsInterface):
             return 0
         if gate.stale and "stale" not in command.flags:
             raise CommandError("ERR Can not execute the command on a stale replica")
-        if running.flags & NO_WRITES_FLAG and (command.write or command.name in REPLICATED):
+        if running.flags & NO_WRITES_FLAG and (command.write or command.name in REPLICATED_NON_WRITES):
             raise CommandError("ERR Write commands are not allowed from read-only scripts.")
         error: CommandError | None = gate.error_for_write() if command.write and gate.may_reject else None
         if error is not None:
@@ -647,7 +653,7 @@ class ScriptRunner(ScriptsInterface):
         if command.write and running.recorded_bytes > limits.SCRIPT_RECORDED_BYTES_MAX:
             raise ScriptWritesTooMuch()
         if (
-            running.out_of_memory
+            running.began_out_of_memory
             and command.denyoom
             and not running.flags & ALLOW_OOM
             and not running.wrote
@@ -670,33 +676,33 @@ class ScriptRunner(ScriptsInterface):
             return self._check()
         except BaseException as error:
             self._interrupt = error
-            return b"interrupted", CHECK_S
+            return b"interrupted", CHECK_INTERVAL_S
 
     def _check(self) -> tuple[bytes | None, float]:
         running = self.running
         if self._interrupt is not None:
-            return b"interrupted", CHECK_S
+            return b"interrupted", CHECK_INTERVAL_S
         assert running is not None
         limit_ms = self.keyspace.settings.busy_reply_threshold
         elapsed_ms = self.elapsed_ms()
         if running.is_loading:
-            return (b"FUNCTION LOAD timeout" if elapsed_ms > LOAD_MS_MAX else None), CHECK_S
+            return (b"FUNCTION LOAD timeout" if elapsed_ms > LIBRARY_LOAD_MS_MAX else None), CHECK_INTERVAL_S
         if limit_ms <= 0 and self.server.is_stopping():
             limit_ms = LIMIT_AT_SHUTDOWN_MS
         if limit_ms <= 0 or elapsed_ms < limit_ms:
-            return None, CHECK_S
+            return None, CHECK_INTERVAL_S
         if not running.is_busy and self.server.serves_while_busy():
             logging.getLogger("headrace").warning(
                 "a slow script was detected: it still runs after %d ms", elapsed_ms
             )
         if not self.server.serves_while_busy():
-            return (ENDED % elapsed_ms).encode(), CHECK_S
+            return (ENDED_TEXT % elapsed_ms).encode(), CHECK_INTERVAL_S
         running.is_busy = True
         self.write_gate.set_busy(self._busy_text().encode())
         assert running.session is not None
         session = running.session
         self._run_nested(lambda: self.server.serve_while_busy(session))
-        return running.end_reason, CHECK_S
+        return running.end_reason, CHECK_INTERVAL_S
 
     def may_run(self, argv: list[bytes]) -> bool | None:
         """Return whether the user may run the command; None if it does not exist."""
@@ -715,14 +721,14 @@ class ScriptRunner(ScriptsInterface):
     def set_replication(self, flags: int) -> None:
         """Set whether effects are recorded. Log and replicas get the same effects."""
         if self.running is not None:
-            self.running.replicates = flags != 0 and self.running.end_reason is None
+            self.running.records_effects = flags != 0 and self.running.end_reason is None
 
-    def register(self, name: bytes, flags: int, description: bytes | None) -> None:
+    def register_function(self, name: bytes, flags: int, description: bytes | None) -> None:
         """Register a function of the library being loaded."""
-        self.registered.append((name, flags, description))
+        self.registered_functions.append((name, flags, description))
 
 
-def script_error(failed: ScriptFailed, name: bytes) -> str:
+def script_error_text(failed: ScriptFailed, name: bytes) -> str:
     """Return the text of the error reply: what was raised, by which script, and where."""
     text = failed.text + b" script: " + name
     if failed.source:

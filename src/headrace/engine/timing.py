@@ -33,9 +33,9 @@ MONITORED_BYTES_MAX = 64 * 1024  # of each argument that MONITOR shows: escaping
 @cython.exceptval(-1, check=False)
 def _count(row: CommandRow, taken: cython.longlong) -> cython.int:
     """Add a duration in nanoseconds to the row's histogram."""
-    if row.latencies is None:
-        row.latencies = Histogram()
-    return row.latencies.add(max(taken, 0))
+    if row.latency_histogram is None:
+        row.latency_histogram = Histogram()
+    return row.latency_histogram.add(max(taken, 0))
 
 
 @cython.final
@@ -43,10 +43,10 @@ def _count(row: CommandRow, taken: cython.longlong) -> cython.int:
 class Timing:
     """Measures the durations of the requests of one engine; has its slow log and its latency events."""
 
-    enabled: cython.bint  # record_run() must be called
-    timed: cython.bint  # durations are measured
+    must_record_runs: cython.bint  # record_run() must be called
+    measures_durations: cython.bint  # durations are measured
     tracks_latency: cython.bint  # each command's distribution of durations is kept
-    lap_ns: cython.longlong  # the latest reading of the clock
+    last_reading_ns: cython.longlong  # the latest reading of the clock
     threshold_ns: cython.longlong  # a request this slow goes into the slow log, or is a latency event
     has_monitors: cython.bint  # there are MONITOR clients
     uses_system_clock: cython.bint  # no indirect call through `clock` is needed
@@ -54,7 +54,7 @@ class Timing:
     settings: Settings
     pubsub: PubSub
     slow_log: SlowLog
-    latency: LatencyMonitor
+    latency_monitor: LatencyMonitor
 
     def __init__(self, settings: Settings, pubsub: PubSub) -> None:
         self.uses_system_clock = True
@@ -62,9 +62,9 @@ class Timing:
         self.settings = settings
         self.pubsub = pubsub
         self.slow_log = SlowLog()
-        self.latency = LatencyMonitor()
-        self.timed = False
-        self.lap_ns = 0
+        self.latency_monitor = LatencyMonitor()
+        self.measures_durations = False
+        self.last_reading_ns = 0
         self.refresh()
 
     def use_clock(self, clock: RealClock) -> None:
@@ -85,22 +85,24 @@ class Timing:
         if event > 0 and event < self.threshold_ns // 1_000_000:
             self.threshold_ns = event * 1_000_000
         self.tracks_latency = settings.latency_tracking
-        self.timed = self.tracks_latency or slow >= 0 or event > 0
+        self.measures_durations = self.tracks_latency or slow >= 0 or event > 0
         self.has_monitors = len(self.pubsub.monitors) > 0
-        self.enabled = self.timed or self.has_monitors
+        self.must_record_runs = self.measures_durations or self.has_monitors
         self.begin()
 
     @cython.ccall
     def begin(self) -> cython.void:
         """Read the clock: the next request begins now."""
-        if self.timed:
-            self.lap_ns = system.monotonic_ns() if self.uses_system_clock else self.clock.monotonic_ns()
+        if self.measures_durations:
+            self.last_reading_ns = (
+                system.monotonic_ns() if self.uses_system_clock else self.clock.monotonic_ns()
+            )
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def record_run(self, call: Call, row: CommandRow, since_ns: cython.longlong) -> cython.int:
-        """Record that a command ran. since_ns: lap_ns before it ran."""
-        if self.timed:
+        """Record that a command ran. since_ns: last_reading_ns before it ran."""
+        if self.measures_durations:
             taken: cython.longlong = self._lap(row, since_ns)
             if call.session.waiting is None:
                 if self.tracks_latency:
@@ -114,7 +116,7 @@ class Timing:
     @cython.ccall
     def record_unblocked(self, row: CommandRow, since_ns: cython.longlong) -> cython.void:
         """Record that a blocked request was served; its waiting time is not counted."""
-        if self.timed:
+        if self.measures_durations:
             taken: cython.longlong = self._lap(row, since_ns)
             if self.tracks_latency:
                 _count(row, taken)
@@ -125,8 +127,8 @@ class Timing:
     def _lap(self, row: CommandRow, since_ns: cython.longlong) -> cython.longlong:
         """Read the clock; add the nanoseconds since `since_ns` to the row and return them."""
         now: cython.longlong = system.monotonic_ns() if self.uses_system_clock else self.clock.monotonic_ns()
-        self.lap_ns = now
-        row.ns += now - since_ns
+        self.last_reading_ns = now
+        row.total_ns += now - since_ns
         return now - since_ns
 
     @cython.cfunc
@@ -139,7 +141,7 @@ class Timing:
         at_s = call.now // 1000
         ms = taken // 1_000_000
         if 0 < settings.latency_monitor_threshold <= ms:
-            self.latency.add(b"fast-command" if "fast" in flags else b"command", at_s, ms)
+            self.latency_monitor.add(b"fast-command" if "fast" in flags else b"command", at_s, ms)
         slower = settings.slowlog_log_slower_than
         if 0 <= slower <= taken // 1000 and "skip_slowlog" not in flags:
             argv = call.command.without_secrets(call.argv)

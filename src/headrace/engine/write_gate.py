@@ -33,7 +33,7 @@ from headrace.keyspace.eviction import Eviction
 from headrace.streams.memory_account import MemoryAccount
 
 # They may write, although they lack the write flag.
-SCRIPTS = frozenset({b"eval", b"evalsha", b"fcall"})
+SCRIPT_COMMANDS = frozenset({b"eval", b"evalsha", b"fcall"})
 
 
 def never_serve(call: Call) -> bool:
@@ -47,24 +47,26 @@ def no_timeout_reply(call: Call) -> None:
 
 def may_write(row: CommandRow) -> bool:
     """Return whether the command can change data."""
-    return row.command.write or row.command.name in SCRIPTS
+    return row.command.write or row.command.name in SCRIPT_COMMANDS
 
 
 def needs_memory(session: Session, row: CommandRow, argv: list[bytes]) -> bool:
     """Return whether the request may need more memory, for data or for the client's queue."""
     if row.command.denyoom:
-        return not is_watermark(row, argv)
+        return not publishes_watermark(row, argv)
     if session.queue is None or row.command.name != b"exec":
         return False
-    return any(queued.command.denyoom and not is_watermark(queued, words) for queued, words in session.queue)
+    return any(
+        queued.command.denyoom and not publishes_watermark(queued, words) for queued, words in session.queue
+    )
 
 
-def is_watermark(row: CommandRow, argv: list[bytes]) -> bool:
+def publishes_watermark(row: CommandRow, argv: list[bytes]) -> bool:
     """Return whether the request publishes how far a stream is archived."""
     return (
         row.command.name == b"set"
         and len(argv) == 3
-        and companion_keys.archived_stream(argv[1]) is not None
+        and companion_keys.stream_of_watermark_key(argv[1]) is not None
         and watermark.has_watermark_size(argv[2])
     )
 
@@ -93,7 +95,7 @@ def has_write(queue: list[tuple[CommandRow, list[bytes]]]) -> bool:
 
 
 # Owners of pauses.
-CLIENT, FAILOVER, SHUTDOWN = "client", "failover", "shutdown"
+CLIENT_PAUSE, FAILOVER_PAUSE, SHUTDOWN_PAUSE = "client", "failover", "shutdown"
 
 
 @cython.final
@@ -110,7 +112,7 @@ class WriteGate:
     write_error: bytes | None
     pauses: dict[str, tuple[int, bool]]  # owner -> until when (ms since 1970), whether of writes only
     paused_until: cython.longlong  # milliseconds since 1970
-    writes_only: cython.bint
+    pauses_writes_only: cython.bint
     read_only: cython.bint
     stale: cython.bint
     too_few_replicas: cython.bint
@@ -128,7 +130,7 @@ class WriteGate:
         self.write_error = None
         self.pauses = {}
         self.paused_until = 0
-        self.writes_only = False
+        self.pauses_writes_only = False
         self.read_only = False
         self.stale = False
         self.too_few_replicas = False
@@ -188,7 +190,7 @@ class WriteGate:
         """Set whether nothing is evicted or rejected here when memory is full."""
         self.ignores_memory = on
 
-    def pause(self, paused_until: int, writes_only: bool, owner: str = CLIENT) -> None:
+    def pause(self, paused_until: int, writes_only: bool, owner: str = CLIENT_PAUSE) -> None:
         """Pause until that time. A running pause of the same owner is only extended or made stricter."""
         if owner in self.pauses:
             until, only_writes = self.pauses[owner]
@@ -196,7 +198,7 @@ class WriteGate:
         self.pauses[owner] = paused_until, writes_only
         self._apply_pauses()
 
-    def end_pause(self, owner: str = CLIENT) -> None:
+    def end_pause(self, owner: str = CLIENT_PAUSE) -> None:
         """End the owner's pause; the engine then executes the paused requests before any other."""
         if owner in self.pauses:
             self.pauses[owner] = 1, self.pauses[owner][1]
@@ -205,11 +207,11 @@ class WriteGate:
     def _apply_pauses(self) -> None:
         pauses = self.pauses.values()
         self.paused_until = min((until for until, _ in pauses), default=0)
-        self.writes_only = bool(pauses) and all(writes_only for _, writes_only in pauses)
+        self.pauses_writes_only = bool(pauses) and all(writes_only for _, writes_only in pauses)
         self.eviction.keyspace.pause_expiry = self.paused_until != 0
         self._update_shut()
 
-    def shift(self, by_ms: int) -> None:
+    def shift_pauses(self, by_ms: int) -> None:
         """Shift the ends of the pauses by the milliseconds by which the clock was set."""
         for owner, (until, writes_only) in self.pauses.items():
             self.pauses[owner] = max(until + by_ms, 1), writes_only
@@ -261,7 +263,7 @@ class WriteGate:
             return False
         if session.waiting is not None and not row.readonly and not row.command.write:
             return False
-        return not self.writes_only or self.request_may_write(session, row)
+        return not self.pauses_writes_only or self.request_may_write(session, row)
 
     @cython.ccall
     def error_for_write(self) -> CommandError | None:

@@ -24,12 +24,12 @@ import cython
 from headrace.streams.memory_account import MemoryAccount
 from headrace.structures.timer_heap import TimerQueue
 
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_TIMER = cython.declare(cython.Py_ssize_t, -1)
 # Measured bytes: of a waiter; of each of its keys, with its place in the request; of a class of waiters of a
 # key; and of a key with waiters beside its name.
 WAITER_BYTES = cython.declare(cython.Py_ssize_t, 600)
-KEY_BYTES = cython.declare(cython.Py_ssize_t, 160)
-CLASS_BYTES = cython.declare(cython.Py_ssize_t, 400)
+WAITED_KEY_BYTES = cython.declare(cython.Py_ssize_t, 160)
+WAIT_CLASS_BYTES = cython.declare(cython.Py_ssize_t, 400)
 QUEUE_BYTES = cython.declare(cython.Py_ssize_t, 340)
 
 
@@ -55,7 +55,7 @@ class Waiter:
     may_be_served: Callable[..., bool] | None
     arrival_number: cython.longlong  # order of arrival among all waiters
     timer: cython.Py_ssize_t  # of its deadline; -1: none
-    tried: cython.longlong  # the latest round of take_ready() in which it was tried
+    last_tried_round: cython.longlong  # the latest round of take_ready() in which it was tried
     alive: cython.bint
 
     def __init__(
@@ -82,8 +82,8 @@ class Waiter:
         self.wait_class = wait_class
         self.may_be_served = may_be_served
         self.arrival_number = 0
-        self.timer = NONE
-        self.tried = 0
+        self.timer = NO_TIMER
+        self.last_tried_round = 0
         self.alive = True
 
     @cython.ccall
@@ -91,20 +91,22 @@ class Waiter:
         """Return about how many bytes the wait takes, as if no other client waited for the same keys."""
         total: cython.Py_ssize_t = WAITER_BYTES
         for key in self.keys:
-            total += KEY_BYTES + CLASS_BYTES + QUEUE_BYTES + len(key)
+            total += WAITED_KEY_BYTES + WAIT_CLASS_BYTES + QUEUE_BYTES + len(key)
         return total
 
     @cython.ccall
-    def should_retry(self, round_number: cython.longlong, database: object, key: bytes) -> cython.bint:
+    def begin_retry_if_useful(
+        self, round_number: cython.longlong, database: object, key: bytes
+    ) -> cython.bint:
         """Return whether new data on the key is worth a retry, and mark the waiter as tried in this round.
 
         A waiter of several keys is tried once in a round: the first key would have served it already.
         """
-        if self.tried == round_number or (
+        if self.last_tried_round == round_number or (
             self.may_be_served is not None and not self.may_be_served(database, key)
         ):
             return False
-        self.tried = round_number
+        self.last_tried_round = round_number
         return True
 
 
@@ -161,23 +163,23 @@ class Blocking:
     memory: MemoryAccount  # of waiting clients
     count: cython.Py_ssize_t  # live waiters
     last_arrival_number: cython.longlong
-    round: cython.longlong  # number of take_ready() calls
+    round_number: cython.longlong  # number of take_ready() calls
     queues: dict[tuple[int, bytes], dict[Hashable, OrderedDict[Waiter, None]]]
-    ready: dict[tuple[int, bytes], None]
+    ready_keys: dict[tuple[int, bytes], None]
     deadlines: TimerQueue
     timers: TimerQueue
-    scheduled: dict[tuple[int, bytes], int]
+    timers_by_key: dict[tuple[int, bytes], int]
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory = memory
         self.count = 0
         self.last_arrival_number = 0
-        self.round = 0
+        self.round_number = 0
         self.queues = {}
-        self.ready = {}
+        self.ready_keys = {}
         self.deadlines = TimerQueue()
         self.timers = TimerQueue()
-        self.scheduled = {}
+        self.timers_by_key = {}
 
     @cython.ccall
     def add_waiter(self, waiter: Waiter) -> cython.void:
@@ -203,7 +205,7 @@ class Blocking:
             self._leave(waiter, key)
         if waiter.timer >= 0:
             self.deadlines.remove(waiter.timer)
-            waiter.timer = NONE
+            waiter.timer = NO_TIMER
 
     @cython.cfunc
     def _leave(self, waiter: Waiter, key: bytes) -> cython.void:
@@ -212,16 +214,16 @@ class Blocking:
         wait_class = None if wait_classes is None else wait_classes.get(waiter.wait_class)
         if wait_classes is None or wait_class is None or waiter not in wait_class:
             return  # already left: the same key was named twice
-        freed: cython.Py_ssize_t = KEY_BYTES
+        freed: cython.Py_ssize_t = WAITED_KEY_BYTES
         del wait_class[waiter]
         if not wait_class:
             del wait_classes[waiter.wait_class]
-            freed += CLASS_BYTES
+            freed += WAIT_CLASS_BYTES
         if not wait_classes:
             del self.queues[location]
             freed += QUEUE_BYTES + len(key)
-            if location in self.scheduled:
-                self.timers.remove(self.scheduled.pop(location))
+            if location in self.timers_by_key:
+                self.timers.remove(self.timers_by_key.pop(location))
         self.memory.add(-freed)
 
     @cython.ccall
@@ -230,13 +232,13 @@ class Blocking:
         if self.count:
             location = (database, key)
             if location in self.queues:
-                self.ready[location] = None
+                self.ready_keys[location] = None
 
     @cython.ccall
     def signal_all(self, database: cython.Py_ssize_t) -> cython.void:
         """Mark every key of the database with waiters as having new data: it was swapped or flushed."""
         for key in self.waited_keys(database):
-            self.ready[(database, key)] = None
+            self.ready_keys[(database, key)] = None
 
     @cython.ccall
     def waited_keys(self, database: cython.Py_ssize_t) -> list[bytes]:
@@ -245,9 +247,9 @@ class Blocking:
 
     def take_ready(self) -> list[tuple[int, bytes]]:
         """Return the keys with new data, in order of arrival, and clear the list."""
-        self.round += 1
-        locations = list(self.ready)
-        self.ready.clear()
+        self.round_number += 1
+        locations = list(self.ready_keys)
+        self.ready_keys.clear()
         return locations
 
     @cython.ccall
@@ -259,7 +261,7 @@ class Blocking:
         )
 
     @cython.ccall
-    def separate_waiters(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
+    def clear_wait_classes(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
         """Take the waiters of the key out of their classes, so that each is tried by itself.
 
         The rule ORDERED-BY needs this: consumers may find different entries.
@@ -277,7 +279,7 @@ class Blocking:
     @cython.cfunc
     def _enter(self, waiter: Waiter, key: bytes) -> cython.void:
         location = (waiter.database, key)
-        used: cython.Py_ssize_t = KEY_BYTES
+        used: cython.Py_ssize_t = WAITED_KEY_BYTES
         wait_classes = self.queues.get(location)
         if wait_classes is None:
             wait_classes = self.queues[location] = {}
@@ -285,7 +287,7 @@ class Blocking:
         wait_class = wait_classes.get(waiter.wait_class)
         if wait_class is None:
             wait_class = wait_classes[waiter.wait_class] = OrderedDict()
-            used += CLASS_BYTES
+            used += WAIT_CLASS_BYTES
         if waiter not in wait_class:
             wait_class[waiter] = None
             self.memory.add(used)
@@ -304,17 +306,17 @@ class Blocking:
         A key has one timer, the earliest one requested. It fires once.
         """
         location = (database, key)
-        if location not in self.scheduled:
-            self.scheduled[location] = self.timers.add(at, location)
-        elif at < self.timers.deadline_of(self.scheduled[location]):
-            self.timers.move(self.scheduled[location], at)
+        if location not in self.timers_by_key:
+            self.timers_by_key[location] = self.timers.add(at, location)
+        elif at < self.timers.deadline_of(self.timers_by_key[location]):
+            self.timers.change_deadline(self.timers_by_key[location], at)
 
     @cython.ccall
     def fire(self, now: cython.longlong) -> cython.void:
         """Signal the keys whose timer is due."""
         location: tuple[int, bytes] | None = self.timers.first_due(now)
         while location is not None:
-            self.timers.remove(self.scheduled.pop(location))
+            self.timers.remove(self.timers_by_key.pop(location))
             self.signal(location[0], location[1])
             location = self.timers.first_due(now)
 
@@ -331,12 +333,12 @@ class Blocking:
             waiter = self.deadlines.first_due(now)
         return due
 
-    def shift(self, by_ms: int) -> None:
+    def shift_deadlines(self, by_ms: int) -> None:
         """Shift all deadlines, but not timers, by the milliseconds by which the clock was set."""
         waiter: Waiter
         for waiter in self.deadlines.all():
             waiter.deadline = max(waiter.deadline + by_ms, 1)
-            self.deadlines.move(waiter.timer, waiter.deadline)
+            self.deadlines.change_deadline(waiter.timer, waiter.deadline)
 
     @cython.ccall
     def next_deadline(self) -> cython.longlong:

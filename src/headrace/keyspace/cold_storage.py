@@ -3,8 +3,9 @@
     step()   choose a stream ─ next_oldest_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
                                  copies          files          if they did not change meanwhile
 
-With a writer, another thread calls store_in_thread(), and step() returns while it does. The nodes stay in
-memory until they are stored. If storing fails, they stay there; the next attempt follows after RETRY_MS.
+With a writer, another thread calls store_returning_completion(), and step() returns while it does. The nodes
+stay in memory until they are stored. If storing fails, they stay there; the next attempt follows after
+RETRY_MS.
 
 In the same way the oldest nodes of streams with HOT-BYTES and HOT-AGE are stored (hot_rules.py), and runs of
 which most entries are deleted are written again (run_rewriting.py).
@@ -40,15 +41,15 @@ UPKEEP_MS = 5000  # how often files to remove and runs to write again are search
 class RunStore(RunSource):
     """Stores runs and reads them: the interface of persistence/cold to this module."""
 
-    load_ahead: Callable[[ColdRun], object] | None = None  # starts to load a run in another thread
-    # Whether load() may wait for another machine. Otherwise it raises DamagedColdRun with READING_FROM_STORE,
-    # and reads the run in another thread: a later call finds it.
+    load_in_background: Callable[[ColdRun], object] | None = None  # starts to load a run in another thread
+    # Whether load() may wait for another machine. Otherwise it raises DamagedColdRun with
+    # READING_FROM_STORE_MESSAGE, and reads the run in another thread: a later call finds it.
     may_wait = True
 
     def read_ahead(self, run: ColdRun) -> None:
         """Start to load a run into the cache, if that is possible."""
-        if self.load_ahead is not None:
-            self.load_ahead(run)
+        if self.load_in_background is not None:
+            self.load_in_background(run)
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
         """Store runs durably; return the place of each. Raises OSError, and then has stored none."""
@@ -81,26 +82,26 @@ class NodesToStore:
     def __init__(self, stream: Stream, nodes: list[Node]) -> None:
         self.stream = stream
         self.nodes = nodes
-        self.copies = cold_selection.contents(nodes)
-        self.states = cold_selection.states(nodes)
+        self.copies = cold_selection.copy_keys_and_listpacks(nodes)
+        self.states = cold_selection.node_states(nodes)
 
     def contents(self) -> list[tuple[bytes, bytes]]:
         """Return keys and listpacks of the run to be stored."""
         return self.copies
 
-    def commit(self, place: Any, cache: RunCache) -> bool:
+    def replace_if_unchanged(self, place: Any, cache: RunCache) -> bool:
         """Replace the nodes by the stored run; return False if they changed meanwhile.
 
         place: where the run is stored.
         """
-        dropped = cold_selection.dropped_count(self.stream, self.nodes)
+        dropped = cold_selection.count_dropped_leading_nodes(self.stream, self.nodes)
         nodes = self.nodes[dropped:]
         if not cold_selection.have_live_entries(nodes) or not cold_selection.are_unchanged(
             self.stream, nodes, self.states[dropped:]
         ):
             return False
         run = ColdRun(place, cache, len(self.nodes))
-        run.skipped_count = dropped
+        run.skipped_node_count = dropped
         self.stream.make_cold(nodes, run)
         return True
 
@@ -116,7 +117,7 @@ class ColdStorage:
     keyspace: Keyspace
     store: Public[RunStore]
     cache: Public[RunCache]
-    limit: Public[cython.longlong]  # bytes of data in memory; 0: no limit
+    hot_bytes_limit: Public[cython.longlong]  # bytes of data in memory; 0: no limit
     run_bytes: Public[cython.longlong]
     start_writing: Public[
         Callable[[Batch], object] | None
@@ -141,7 +142,7 @@ class ColdStorage:
             cache = RunCache(store)
             cache.memory.attach(keyspace.memory)
         self.cache = cache
-        self.limit = limit
+        self.hot_bytes_limit = limit
         self.run_bytes = RUN_BYTES
         self.start_writing = None
         self.is_writing = False
@@ -167,10 +168,10 @@ class ColdStorage:
     def has_work(self) -> cython.bint:
         """Return whether nodes should become cold, and can."""
         return (
-            self.limit > 0
+            self.hot_bytes_limit > 0
             and not self.is_writing
             and len(self.keyspace.evictable) > 0
-            and self.data_bytes() > self.limit
+            and self.data_bytes() > self.hot_bytes_limit
         )
 
     @cython.ccall
@@ -192,7 +193,7 @@ class ColdStorage:
     @cython.exceptval(-1, check=False)
     def _next_upkeep_ms(self, now_ms: cython.longlong) -> cython.longlong:
         """Return when files and runs are searched next; 0: there is nothing to be found."""
-        if self.cache.totals.run_count > 0 and not self._due_ms:
+        if self.cache.cold_run_totals.run_count > 0 and not self._due_ms:
             self._due_ms = now_ms + UPKEEP_MS
         return self._due_ms
 
@@ -224,21 +225,23 @@ class ColdStorage:
         """Remove files that are not needed, and begin to search for runs to be written again."""
         self.store.remove_unreferenced()
         self._due_ms = now_ms + UPKEEP_MS if self.store.file_count() else 0
-        if self._sparse is None and (self.cache.has_sparse or self.store.has_stale_files()):
-            self.cache.has_sparse = False
+        if self._sparse is None and (self.cache.has_new_sparse_run or self.store.has_stale_files()):
+            self.cache.has_new_sparse_run = False
             self._sparse = run_rewriting.runs_to_rewrite(self.keyspace, self.run_bytes, self.store.is_stale)
 
-    def cool(self, stream: Stream) -> None:
+    def cool_to_limit(self, stream: Stream) -> None:
         """Store the oldest nodes of a stream that is being loaded until the data fit, or nothing is left."""
         while (
-            self.limit and not self.last_failure_ms and self.data_bytes() + stream.memory.total > self.limit
+            self.hot_bytes_limit
+            and not self.last_failure_ms
+            and self.data_bytes() + stream.memory.total > self.hot_bytes_limit
         ):
-            nodes = cold_selection.oldest_in_memory(stream, self.run_bytes)
+            nodes = cold_selection.oldest_nodes_in_memory(stream, self.run_bytes)
             if not cold_selection.have_live_entries(nodes):
                 break
             self.store_now([NodesToStore(stream, nodes)])
 
-    def cool_all(self) -> None:
+    def cool_all_to_limit(self) -> None:
         """Store the oldest nodes until the data fit; then those that HOT-BYTES and HOT-AGE do not keep."""
         while self.has_work() and not self.last_failure_ms:
             batch = self.next_oldest_batch(self.run_bytes)
@@ -250,9 +253,9 @@ class ColdStorage:
                 break
             self.store_now(batch)
 
-    def for_loading(self, keyspace: Keyspace) -> ColdStorage:
+    def copy_for_loading(self, keyspace: Keyspace) -> ColdStorage:
         """Return the cold storage for another keyspace, whose data replace the present ones later."""
-        other = ColdStorage(keyspace, self.store, self.limit, self.cache)
+        other = ColdStorage(keyspace, self.store, self.hot_bytes_limit, self.cache)
         other.run_bytes = self.run_bytes
         return other
 
@@ -278,7 +281,7 @@ class ColdStorage:
         stream = self._biggest()
         if stream is None:
             return []
-        batch = self._batch_of(stream, cold_selection.oldest_in_memory(stream, size))
+        batch = self._batch_of(stream, cold_selection.oldest_nodes_in_memory(stream, size))
         if not batch:  # all entries of these nodes are deleted
             del self.keyspace.evictable[stream]  # until it closes a node again
         return batch
@@ -307,23 +310,24 @@ class ColdStorage:
         places = iter(self.store.write([nodes for nodes in contents if nodes]))
         return [next(places) if nodes else None for nodes in contents]
 
-    def store_in_thread(self, batch: Batch) -> Callable[[], None]:
+    def store_returning_completion(self, batch: Batch) -> Callable[[], None]:
         """Store a batch, in any thread; return the function that the engine's thread must call then.
 
-        It calls place_batch(), or fail() after any exception: otherwise no other batch would follow.
+        It calls place_batch(), or record_failure() after any exception: otherwise no other batch would
+        follow.
         """
         try:
             places = self.write(batch)
         except Exception as error:
-            return partial(self.fail, error)
+            return partial(self.record_failure, error)
         return partial(self.place_batch, batch, places)
 
     def store_now(self, batch: Batch) -> None:
-        """Store a batch and call place_batch(), or fail()."""
+        """Store a batch and call place_batch(), or record_failure()."""
         try:
             places = self.write(batch)
         except (OSError, HeadraceError) as error:
-            self.fail(error)
+            self.record_failure(error)
         else:
             self.place_batch(batch, places)
 
@@ -332,14 +336,14 @@ class ColdStorage:
         self.is_writing = False
         self.last_failure_ms, self.last_error = 0, ""
         for stored, place in zip(batch, places, strict=True):
-            if place is None or not stored.commit(place, self.cache):
+            if place is None or not stored.replace_if_unchanged(place, self.cache):
                 self.runs_given_up += 1
             elif isinstance(stored, RunsToRewrite):
                 self.runs_rewritten += len(stored.cold_nodes)
             else:
                 self.runs_stored += 1
 
-    def fail(self, error: Exception) -> None:
+    def record_failure(self, error: Exception) -> None:
         """Record that a batch could not be stored; log a new error."""
         self.is_writing = False
         self.last_failure_ms = self.keyspace.now

@@ -91,7 +91,7 @@ class Effects:
         del self.items[self._transaction :]
 
     @cython.ccall
-    def position(self) -> cython.Py_ssize_t:
+    def next_index(self) -> cython.Py_ssize_t:
         """Return the index of the next effect, for make_atomic()."""
         return len(self.items)
 

@@ -18,10 +18,10 @@ from headrace.visibility import Public
 
 # The letters of notify-keyspace-events and their bits; A stands for the classes of ALL.
 CLASS_BITS = {letter: 1 << bit for bit, letter in enumerate("KEg$lshzxetdnocamSTIV")}
-ALL = "g$lshzxetd"
+ALL_CLASS_LETTERS = "g$lshzxetd"
 
-KEYSPACE = cython.declare(cython.int, CLASS_BITS["K"])
-KEYEVENT = cython.declare(cython.int, CLASS_BITS["E"])
+KEYSPACE_BIT = cython.declare(cython.int, CLASS_BITS["K"])
+KEYEVENT_BIT = cython.declare(cython.int, CLASS_BITS["E"])
 
 
 def parse_classes(text: str) -> int:
@@ -29,7 +29,7 @@ def parse_classes(text: str) -> int:
     class_bits = 0
     for letter in text:
         if letter == "A":
-            class_bits |= parse_classes(ALL)
+            class_bits |= parse_classes(ALL_CLASS_LETTERS)
         elif letter in CLASS_BITS:
             class_bits |= CLASS_BITS[letter]
         else:
@@ -39,10 +39,10 @@ def parse_classes(text: str) -> int:
 
 def format_classes(class_bits: int) -> str:
     """Return the letters as CONFIG GET shows them. As in Redis, A hides n, o, c and a."""
-    whole = parse_classes(ALL)
-    letters_shown = "KEmSTIV" if class_bits & whole == whole else ALL + "nocaKEmSTIV"
+    whole = parse_classes(ALL_CLASS_LETTERS)
+    letters_shown = "KEmSTIV" if class_bits & whole == whole else ALL_CLASS_LETTERS + "nocaKEmSTIV"
     letters = "".join(letter for letter in letters_shown if class_bits & CLASS_BITS[letter])
-    return letters if letters_shown.startswith(ALL) else "A" + letters
+    return letters if letters_shown.startswith(ALL_CLASS_LETTERS) else "A" + letters
 
 
 @cython.final
@@ -64,7 +64,7 @@ class Events:
         bit: cython.int = CLASS_BITS[cls]
         if not enabled & bit or self.publish is None:
             return
-        if enabled & KEYSPACE:
+        if enabled & KEYSPACE_BIT:
             self.publish(b"__keyspace@%d__:%s" % (database, key), event)
-        if enabled & KEYEVENT:
+        if enabled & KEYEVENT_BIT:
             self.publish(b"__keyevent@%d__:%s" % (database, event), key)

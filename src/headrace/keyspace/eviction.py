@@ -36,9 +36,9 @@ from headrace.structures import stream_id
 
 SAMPLE_SIZE = 16  # streams compared in one search
 LOOKED_AT_MAX = 128  # streams looked at in one search, with those whose entries rules keep
-NODES_MAX = 16  # nodes dropped for one request, unless the request is larger than they were
+EVICTED_NODES_MAX = 16  # nodes dropped for one request, unless the request is larger than they were
 
-KEPT_LINE_MS = 60_000  # at most one line in the log in this time
+KEPT_LOG_INTERVAL_MS = 60_000  # at most one line in the log in this time
 
 NO_EVICTION = "noeviction"
 STREAM_OLDEST = "stream-oldest"
@@ -56,13 +56,13 @@ class Eviction:
         self.peak = 0  # the highest memory use of keys and values that was seen
         self.peak_ms = 0  # when that was
         self._kept = b""  # a stream whose entries rules kept in the last search
-        self._kept_lines = LogBudget(1, KEPT_LINE_MS)
+        self._kept_lines = LogBudget(1, KEPT_LOG_INTERVAL_MS)
 
     def make_room(self, wanted: int) -> bool:
         """Evict until memory is not above the limit; return False if it is, and nothing more can be evicted.
 
-        The work is bounded: it ends after NODES_MAX nodes, or later when twice the wanted bytes are freed. So
-        True may be returned although memory is still above the limit.
+        The work is bounded: it ends after EVICTED_NODES_MAX nodes, or later when twice the wanted bytes are
+        freed. So True may be returned although memory is still above the limit.
 
         Args:
             wanted: the size of the request that needs memory, in bytes.
@@ -75,7 +75,7 @@ class Eviction:
         stream: Stream | None = None
         if memory.total > most and self.keyspace.cold_storage is not None:
             self.keyspace.cold_storage.cache.release(memory.total - most)  # it can be read again
-        while memory.total > most and (nodes < NODES_MAX or start - memory.total < 2 * wanted):
+        while memory.total > most and (nodes < EVICTED_NODES_MAX or start - memory.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
             if stream is None:
                 self._log_kept()
@@ -105,7 +105,7 @@ class Eviction:
             waiting.move_to_end(stream)
             looked_at += 1
             if self._is_kept(stream):
-                self._kept = stream.memory.key or b""
+                self._kept = stream.memory.stream_key or b""
                 continue
             sampled += 1
             if found is None or stream.memory.total > found.memory.total:
@@ -118,7 +118,7 @@ class Eviction:
         """Return whether a rule keeps an entry of the first node, or that node is cold, without memory."""
         if stream.run_count() > 0:
             return True
-        registry, key = self.keyspace.rule_registry, stream.memory.key
+        registry, key = self.keyspace.rule_registry, stream.memory.stream_key
         if not registry.streams or key is None:
             return False
         ruled = registry.streams.get(stream)
@@ -148,11 +148,11 @@ class Eviction:
     def _evict_first_node(self, stream: Stream) -> int:
         """Drop the first node; return how many entries it held."""
         node = stream.first_node()
-        key = stream.memory.key
+        key = stream.memory.stream_key
         assert node is not None and key is not None
         if self.keyspace.image is not None:
             self._database_of(stream, key).before_change(key)
-        evicted_entries = node.live
+        evicted_entries = node.live_count
         stream.drop_node(node)
         return evicted_entries
 
@@ -161,13 +161,13 @@ class Eviction:
         stream.update_first_id()
         self.evicted_entries += evicted_entries
         first = stream.first_node()
-        key = stream.memory.key
+        key = stream.memory.stream_key
         assert first is not None and key is not None
         database = self._database_of(stream, key)
         request = [b"XTRIM", key, b"MINID", b"=", stream_id.text_of(first.ms, first.seq)]
         self.effects.record(database.index, request)
         self.keyspace.changes += evicted_entries - 1
-        database.mark_evicted(key)
+        database.mark_modified_by_server(key)
         if self.keyspace.settings.notify_keyspace_events:
             self.keyspace.events.notify("t", b"xtrim", key, database.index)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import cython
 
 from headrace import limits
-from headrace.keyspace.key_times import KeyTimes
+from headrace.keyspace.key_times import KeyExpiryTimes
 from headrace.keyspace.keyspace_image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
 
-TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  # memory of one expiry time
+EXPIRY_MEMORY_BYTES = cython.declare(
+    cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES
+)  # memory of one expiry time
 
 
 @cython.final
@@ -22,16 +24,16 @@ TIME_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)  #
 class Expiry:
     """The expiry times of one database's keys, in milliseconds since 1970."""
 
-    times: KeyTimes  # replaced by clear(): a snapshot may still need it
-    total: int  # the sum of all times, for the average; a Python int, because it may exceed 64 bits
+    times: KeyExpiryTimes  # replaced by clear(): a snapshot may still need it
+    sum_of_times: int  # the sum of all times, for the average; a Python int, because it may exceed 64 bits
     memory: MemoryAccount  # memory account of the keyspace
     image: Public[DatabaseImage | None]  # for the snapshot that is being written
 
     def __init__(self, memory: MemoryAccount) -> None:
         self.memory = memory
         self.image = None
-        self.times = KeyTimes()
-        self.total = 0
+        self.times = KeyExpiryTimes()
+        self.sum_of_times = 0
 
     def __len__(self) -> int:
         return self.times.count
@@ -41,12 +43,12 @@ class Expiry:
         """Set or replace the key's expiry time."""
         before: cython.longlong = self.times.set(key, at_ms)
         if self.image is not None:
-            self.image.before_time(key, before)
+            self.image.before_expiry_change(key, before)
         if before < 0:
-            self.memory.add(TIME_BYTES)
+            self.memory.add(EXPIRY_MEMORY_BYTES)
         else:
-            self.total -= before
-        self.total += max(at_ms, 0)
+            self.sum_of_times -= before
+        self.sum_of_times += max(at_ms, 0)
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
@@ -55,18 +57,18 @@ class Expiry:
         if before < 0:
             return False
         if self.image is not None:
-            self.image.before_time(key, before)
-        self.memory.add(-TIME_BYTES)
-        self.total -= before
+            self.image.before_expiry_change(key, before)
+        self.memory.add(-EXPIRY_MEMORY_BYTES)
+        self.sum_of_times -= before
         return True
 
     @cython.ccall
     def clear(self) -> cython.void:
         """Remove all expiry times."""
-        self.memory.add(-TIME_BYTES * self.times.count)
-        self.times = KeyTimes()
+        self.memory.add(-EXPIRY_MEMORY_BYTES * self.times.count)
+        self.times = KeyExpiryTimes()
         self.image = None
-        self.total = 0
+        self.sum_of_times = 0
 
     @cython.ccall
     def get(self, key: bytes) -> cython.longlong:

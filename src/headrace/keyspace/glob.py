@@ -8,7 +8,7 @@ A pattern is split into elements when first used: each is a star, or accepts one
 and suffix have fixed places. Of a segment only the offset is open, and its leftmost one is the best. It is
 found without going back in the text:
 
-    up to SHORT elements    compared at each offset
+    up to SHORT_SEGMENT_MAX elements    compared at each offset
     literals only           Knuth-Morris-Pratt
     others                  bit-parallel: 64 elements in one word; at most SEGMENT_MAX elements are accepted
 """
@@ -23,19 +23,19 @@ from headrace.errors import CommandError
 BACKSLASH = cython.declare(cython.int, 92)
 CARET = cython.declare(cython.int, 94)
 DASH = cython.declare(cython.int, 45)
-OPENING = cython.declare(cython.int, 91)
-CLOSING = cython.declare(cython.int, 93)
+OPENING_BRACKET = cython.declare(cython.int, 91)
+CLOSING_BRACKET = cython.declare(cython.int, 93)
 QUESTION = cython.declare(cython.int, 63)
 STAR = cython.declare(cython.int, 42)
 
-SHORT = cython.declare(cython.Py_ssize_t, 16)
+SHORT_SEGMENT_MAX = cython.declare(cython.Py_ssize_t, 16)
 SEGMENT_MAX = cython.declare(cython.Py_ssize_t, limits.GLOB_SEGMENT_MAX)
 TABLES_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # kept for the next text
 
 # Codes of elements. Below 256: that byte.
-ANY = cython.declare(cython.uint, 256)
-ANY_RUN = cython.declare(cython.uint, 257)  # a star, or several
-CLASS = cython.declare(cython.uint, 258)  # and above: its bitmap's number
+ANY_BYTE_CODE = cython.declare(cython.uint, 256)
+ANY_RUN_CODE = cython.declare(cython.uint, 257)  # a star, or several
+FIRST_CLASS_CODE = cython.declare(cython.uint, 258)  # and above: its bitmap's number
 BITMAP_BYTES = cython.declare(cython.Py_ssize_t, 32)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
@@ -81,9 +81,9 @@ class Glob:
     codes: bytearray | None  # of the elements, four bytes each; None until the first use
     p: cython.p_uchar
     count: cython.Py_ssize_t  # of elements
-    prefix: cython.Py_ssize_t  # number of elements before the first star, or of all
-    suffix: cython.Py_ssize_t  # the same after the last star
-    minimum: cython.Py_ssize_t  # number of elements without stars: the length of the shortest text
+    prefix_length: cython.Py_ssize_t  # number of elements before the first star, or of all
+    suffix_length: cython.Py_ssize_t  # the same after the last star
+    text_length_min: cython.Py_ssize_t  # number of elements without stars: the length of the shortest text
     bitmaps: bytes  # of classes: a bit for each byte they accept
     tables: dict[int, bytearray]  # of segments, by their first element: see _accepting()
     tables_bytes: cython.Py_ssize_t
@@ -113,35 +113,35 @@ class Glob:
         codes: bytearray = bytearray(4 * end)
         bitmaps: list[bytes] = []
         p: cython.p_uchar = codes
-        self.count = self.minimum = self.suffix = self.tables_bytes = 0
-        self.prefix = -1
+        self.count = self.text_length_min = self.suffix_length = self.tables_bytes = 0
+        self.prefix_length = -1
         self.tables = {}
         while at < end:
             at += 1
             if pattern[at - 1] == STAR:
-                code = ANY_RUN
+                code = ANY_RUN_CODE
                 while at < end and pattern[at] == STAR:
                     at += 1
             elif pattern[at - 1] == QUESTION:
-                code = ANY
-            elif pattern[at - 1] == OPENING:
-                code = CLASS + len(bitmaps)
+                code = ANY_BYTE_CODE
+            elif pattern[at - 1] == OPENING_BRACKET:
+                code = FIRST_CLASS_CODE + len(bitmaps)
                 at = self._read_class(at, bitmaps)
             else:
                 if pattern[at - 1] == BACKSLASH and at < end:
                     at += 1
                 code = lower_case(pattern[at - 1]) if self.ignores_case else pattern[at - 1]
             mem.put_u32le(p, 4 * self.count, code)
-            if code == ANY_RUN:
-                if self.prefix < 0:
-                    self.prefix = self.count
-                self.suffix = 0
+            if code == ANY_RUN_CODE:
+                if self.prefix_length < 0:
+                    self.prefix_length = self.count
+                self.suffix_length = 0
             else:
-                self.minimum += 1
-                self.suffix += 1
+                self.text_length_min += 1
+                self.suffix_length += 1
             self.count += 1
-        if self.prefix < 0:
-            self.prefix = self.count
+        if self.prefix_length < 0:
+            self.prefix_length = self.count
         self.codes = codes
         self.bitmaps = b"".join(bitmaps)
         self.p = codes
@@ -163,7 +163,7 @@ class Glob:
         i: cython.Py_ssize_t
         if inverted:
             at += 1
-        while at < end and pattern[at] != CLOSING:
+        while at < end and pattern[at] != CLOSING_BRACKET:
             low = pattern[at]
             high = low
             if low == BACKSLASH and at + 1 < end:
@@ -208,12 +208,12 @@ class Glob:
         plain: cython.bint = True
         for i in range(self.count):
             code = mem.u32le(self.p, 4 * i)
-            if code == ANY_RUN:
+            if code == ANY_RUN_CODE:
                 if begin >= 0 and not plain and i - begin > SEGMENT_MAX:
                     raise PatternTooComplex()
                 begin = i + 1
                 plain = True
-            elif code >= ANY:
+            elif code >= ANY_BYTE_CODE:
                 plain = False
 
     # Comparison.
@@ -230,20 +230,20 @@ class Glob:
             return len(self.pattern) == 0
         if self.codes is None:
             self._split()
-        if end < self.minimum or (self.prefix == self.count and end != self.count):
+        if end < self.text_length_min or (self.prefix_length == self.count and end != self.count):
             return False
-        if not self._matches_at(0, self.prefix, text, 0):
+        if not self._matches_at(0, self.prefix_length, text, 0):
             return False
-        if self.prefix == self.count:
+        if self.prefix_length == self.count:
             return True
-        last = self.count - self.suffix
-        end -= self.suffix
+        last = self.count - self.suffix_length
+        end -= self.suffix_length
         if not self._matches_at(last, self.count, text, end):
             return False
-        begin = first = self.prefix
+        begin = first = self.prefix_length
         while first + 1 < last:
             i = first + 1
-            while mem.u32le(self.p, 4 * i) != ANY_RUN:
+            while mem.u32le(self.p, 4 * i) != ANY_RUN_CODE:
                 i += 1
             begin = self._find(first + 1, i, text, begin, end)
             if begin < 0:
@@ -258,13 +258,13 @@ class Glob:
     def _accepts(self, i: cython.Py_ssize_t, byte: cython.int) -> cython.bint:
         """Return whether the i-th element, which is no star, accepts the byte."""
         code: cython.uint = mem.u32le(self.p, 4 * i)
-        if code < ANY:
+        if code < ANY_BYTE_CODE:
             c: cython.uint = lower_case(byte) if self.ignores_case else byte
             return code == c
-        if code == ANY:
+        if code == ANY_BYTE_CODE:
             return True
         b: cython.p_const_uchar = self.bitmaps
-        at: cython.Py_ssize_t = code - CLASS
+        at: cython.Py_ssize_t = code - FIRST_CLASS_CODE
         return (b[BITMAP_BYTES * at + (byte >> 3)] >> (byte & 7)) & 1 != 0
 
     @cython.cfunc
@@ -297,9 +297,9 @@ class Glob:
         if end - begin < last - first:
             return -1
         at: cython.Py_ssize_t
-        if last - first > SHORT:
+        if last - first > SHORT_SEGMENT_MAX:
             for at in range(first, last):
-                if mem.u32le(self.p, 4 * at) >= ANY:
+                if mem.u32le(self.p, 4 * at) >= ANY_BYTE_CODE:
                     return self._find_classes(first, last, text, begin, end)
             return self._find_literals(first, last, text, begin, end)
         for at in range(begin, end - (last - first) + 1):
@@ -392,7 +392,7 @@ class Glob:
         for i in range(last - first):
             low = mem.u32le(self.p, 4 * (first + i))
             high = low + 1
-            if low >= ANY or self.ignores_case:  # it may accept others than the byte of its code
+            if low >= ANY_BYTE_CODE or self.ignores_case:  # it may accept others than the byte of its code
                 low = 0
                 high = 256
             for byte in range(low, high):

@@ -22,7 +22,7 @@ from headrace.streams.stream import Stream
 CHECK_MS = 100
 STREAMS_PER_STEP = 50
 AGE_SLACK_MIN_MS = 1000
-AGE_SLACK_PART = 10  # of HOT-AGE
+AGE_SLACK_DIVISOR = 10  # of HOT-AGE
 
 
 @cython.final
@@ -49,7 +49,11 @@ class HotRuleScan:
         rules: RuleRegistry = self.keyspace.rule_registry
         if len(rules.hot_rule_streams) == 0:
             return -1
-        if self._left > 0 or self._changes != self.keyspace.changes or self._version != rules.hot_version:
+        if (
+            self._left > 0
+            or self._changes != self.keyspace.changes
+            or self._version != rules.hot_rules_version
+        ):
             return self._checked_ms + CHECK_MS if now_ms >= self._checked_ms else now_ms
         return self._age_due_ms
 
@@ -64,7 +68,7 @@ class HotRuleScan:
         self._checked_ms = now_ms
         if self._left <= 0:
             self._left = len(rules.hot_rule_streams)
-            self._changes, self._version = self.keyspace.changes, rules.hot_version
+            self._changes, self._version = self.keyspace.changes, rules.hot_rules_version
             self._age_due_ms = -1
         for _ in range(min(self._left, len(rules.hot_rule_streams), STREAMS_PER_STEP)):
             stream: Stream = next(iter(rules.hot_rule_streams))
@@ -86,7 +90,7 @@ class HotRuleScan:
         if excess <= 0:
             return []
         size = min(size, -(-excess // run_bytes) * run_bytes)
-        nodes = cold_selection.oldest_in_memory(
+        nodes = cold_selection.oldest_nodes_in_memory(
             stream, size, cold_selection.ANY_TIME, memory_account.NODE_BYTES
         )
         return nodes if cold_selection.have_live_entries(nodes) else []
@@ -97,12 +101,16 @@ class HotRuleScan:
         if rules is None or not rules.hot_age_ms:
             return []
         age_ms = rules.hot_age_ms
-        nodes = cold_selection.oldest_in_memory(stream, size, max(now_ms - age_ms, 0))
-        first = nodes or cold_selection.oldest_in_memory(stream, 1)
+        nodes = cold_selection.oldest_nodes_in_memory(stream, size, max(now_ms - age_ms, 0))
+        first = nodes or cold_selection.oldest_nodes_in_memory(stream, 1)
         if not first:
             return []
-        due = cold_selection.newest_ms(first[0]) + age_ms + max(AGE_SLACK_MIN_MS, age_ms // AGE_SLACK_PART)
-        if due <= now_ms or cold_selection.packed_bytes(nodes) >= run_bytes:
+        due = (
+            cold_selection.last_entry_ms(first[0])
+            + age_ms
+            + max(AGE_SLACK_MIN_MS, age_ms // AGE_SLACK_DIVISOR)
+        )
+        if due <= now_ms or cold_selection.total_listpack_bytes(nodes) >= run_bytes:
             return nodes if cold_selection.have_live_entries(nodes) else []
         self._age_due_ms = due if self._age_due_ms < 0 else min(self._age_due_ms, due)
         return []

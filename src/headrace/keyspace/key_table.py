@@ -1,7 +1,7 @@
 """The keys of a database and their values: a dictionary that never takes long to grow.
 
-    up to SPLIT_AT keys    single: { key: value, ... }      in order of arrival
-    more                   parts:  [ { ... }, { ... }, ... ]  PARTS dictionaries, chosen by a hash of the key
+    up to SPLIT_AT keys  single: { key: value, ... }        in order of arrival
+    more                 parts:  [ { ... }, { ... }, ... ]  PART_COUNT dictionaries; a key's hash chooses one
 
 A dictionary of a million keys takes 30 ms to grow, because it then moves all of them. Parts grow one by one.
 They are not joined again when keys are removed. The hash does not depend on the process, so that the same
@@ -29,10 +29,10 @@ import cython
 from headrace import mem
 
 SPLIT_AT = 1024  # a call of SCAN looks at all of them
-PARTS = 1024
+PART_COUNT = 1024
 PART_SHIFT = cython.declare(cython.int, 54)  # of a 64-bit hash, which leaves the number of a part
 CURSOR_SHIFT = cython.declare(cython.int, 16)  # leaves 48 bits, which a float of JavaScript or Lua can hold
-CURSORS = cython.declare(cython.longlong, 1 << 48)
+CURSOR_COUNT = cython.declare(cython.longlong, 1 << 48)
 CURSORS_PER_PART = cython.declare(cython.longlong, 1 << 38)
 MULTIPLIER = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
@@ -69,32 +69,32 @@ def _hash(key: bytes) -> cython.ulonglong:
 class KeyTable:
     """A mapping from key to value, which is never None."""
 
-    single: dict[bytes, object] | None  # None: there are parts
-    parts: list[dict[bytes, object]]  # one, which is `single`, or PARTS of them
+    single_part: dict[bytes, object] | None  # None: there are parts
+    parts: list[dict[bytes, object]]  # one, which is `single`, or PART_COUNT of them
     count: cython.Py_ssize_t
 
     def __init__(self) -> None:
-        self.single = {}
-        self.parts = [self.single]
+        self.single_part = {}
+        self.parts = [self.single_part]
         self.count = 0
 
     @cython.ccall
     def find(self, key: bytes) -> object:
         """Return the value of the key; None if it does not exist."""
-        if self.single is not None:
-            return self.single.get(key)
+        if self.single_part is not None:
+            return self.single_part.get(key)
         return self.parts[_part_of(key)].get(key)
 
     @cython.ccall
     def part_index(self, key: bytes) -> cython.Py_ssize_t:
         """Return the index of the part that has the key, or would have it."""
-        return 0 if self.single is not None else _part_of(key)
+        return 0 if self.single_part is not None else _part_of(key)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def put(self, key: bytes, value: object, is_new: cython.bint) -> cython.int:
         """Set the value of the key. is_new: the key does not exist. Returns 0: checked faster than void."""
-        single: dict[bytes, object] | None = self.single
+        single: dict[bytes, object] | None = self.single_part
         if single is not None:
             single[key] = value
             if is_new:
@@ -111,16 +111,16 @@ class KeyTable:
     @cython.exceptval(-1, check=False)
     def delete(self, key: bytes) -> cython.int:
         """Remove an existing key; return 0. Raises KeyError if it does not exist."""
-        del self.parts[0 if self.single is not None else _part_of(key)][key]
+        del self.parts[0 if self.single_part is not None else _part_of(key)][key]
         self.count -= 1
         return 0
 
     def scan(self, cursor: int, count: int) -> tuple[int, list[bytes]]:
         """Return the next cursor, 0 at the end, and about `count` keys from the cursor on."""
-        if self.count == 0 or cursor >= CURSORS:
+        if self.count == 0 or cursor >= CURSOR_COUNT:
             return 0, []
-        end = min(cursor + -(-CURSORS * count // self.count), CURSORS)
-        return (0 if end == CURSORS else end), self._between(cursor, end)
+        end = min(cursor + -(-CURSOR_COUNT * count // self.count), CURSOR_COUNT)
+        return (0 if end == CURSOR_COUNT else end), self._between(cursor, end)
 
     @cython.cfunc
     def _between(self, first: cython.longlong, end: cython.longlong) -> list[bytes]:
@@ -130,7 +130,7 @@ class KeyTable:
         part: dict[bytes, object]
         found: list[bytes] = []
         parts: list[dict[bytes, object]] = self.parts
-        if self.single is None:
+        if self.single_part is None:
             parts = parts[first // CURSORS_PER_PART : (end - 1) // CURSORS_PER_PART + 1]
         for part in parts:
             for key in part:
@@ -154,11 +154,11 @@ class KeyTable:
     def _split(self, single: dict[bytes, object]) -> cython.void:
         """Distribute the keys to parts. The dictionary stays as it is: a walk may go over it."""
         key: bytes
-        parts: list[dict[bytes, object]] = [{} for _ in range(PARTS)]
+        parts: list[dict[bytes, object]] = [{} for _ in range(PART_COUNT)]
         for key, value in single.items():
             parts[_part_of(key)][key] = value
         self.parts = parts
-        self.single = None
+        self.single_part = None
 
     # As a dictionary.
 

@@ -20,16 +20,16 @@ NEVER = cython.declare(cython.longlong, -1)
 
 @cython.final
 @cython.cclass
-class KeyTimes:
+class KeyExpiryTimes:
     """The keys that expire, each with its time in milliseconds since 1970."""
 
     count: cython.Py_ssize_t
-    numbers: KeyTable
+    timer_numbers: KeyTable
     queue: TimerQueue
 
     def __init__(self) -> None:
         self.count = 0
-        self.numbers = KeyTable()
+        self.timer_numbers = KeyTable()
         self.queue = TimerQueue()
 
     @cython.ccall
@@ -38,33 +38,33 @@ class KeyTimes:
 
         A time before 1970, which only a file or a primary can name, counts as 1970.
         """
-        number: Any = self.numbers.find(key)
+        number: Any = self.timer_numbers.find(key)
         before: cython.longlong = NEVER
         at_ms = max(at_ms, 0)
         if number is None:
-            self.numbers.put(key, self.queue.add(at_ms, key), True)
+            self.timer_numbers.put(key, self.queue.add(at_ms, key), True)
             self.count += 1
         else:
             before = self.queue.deadline_of(number)
-            self.queue.move(number, at_ms)
+            self.queue.change_deadline(number, at_ms)
         return before
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.longlong:
         """Remove the time of a key; return it, or -1 if there is none."""
-        number: Any = self.numbers.find(key)
+        number: Any = self.timer_numbers.find(key)
         if number is None:
             return NEVER
         before: cython.longlong = self.queue.deadline_of(number)
         self.queue.remove(number)
-        self.numbers.delete(key)
+        self.timer_numbers.delete(key)
         self.count -= 1
         return before
 
     @cython.ccall
     def get(self, key: bytes) -> cython.longlong:
         """Return the time of a key; -1 if it has none."""
-        number: Any = self.numbers.find(key)
+        number: Any = self.timer_numbers.find(key)
         return NEVER if number is None else self.queue.deadline_of(number)
 
     @cython.ccall
@@ -86,7 +86,7 @@ class KeyTimes:
     def check(self) -> None:
         """Assert every invariant."""
         self.queue.check()
-        assert self.count == len(self.numbers) == len(self.queue)
+        assert self.count == len(self.timer_numbers) == len(self.queue)
         number: Any
-        for key, number in self.numbers.items():
+        for key, number in self.timer_numbers.items():
             assert self.queue.items[number] == key

@@ -48,11 +48,11 @@ SWEEP_KEYS_MAX = cython.declare(cython.Py_ssize_t, 1000)
 # How many hidden keys RANDOMKEY may choose before it searches for another one.
 RANDOM_TRIES_MAX = cython.declare(cython.Py_ssize_t, 100)
 
-LOSS_LINES_MAX = 20
-LOSS_LINES_MS = 60_000
+LOSS_LOG_LINES_MAX = 20
+LOSS_LOG_INTERVAL_MS = 60_000
 
 KEY_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_OVERHEAD_BYTES)  # memory besides its bytes
-BYTES_HEADER = cython.declare(cython.Py_ssize_t, 33)  # size of a bytes object besides its bytes
+BYTES_OBJECT_OVERHEAD = cython.declare(cython.Py_ssize_t, 33)  # size of a bytes object besides its bytes
 
 
 @cython.ccall
@@ -65,9 +65,9 @@ def type_name(value: object) -> bytes:
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def string_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def string_memory_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the memory that a string of n bytes takes."""
-    return footprint.allocated_bytes(BYTES_HEADER + n)
+    return footprint.allocated_bytes(BYTES_OBJECT_OVERHEAD + n)
 
 
 @cython.final
@@ -101,9 +101,9 @@ class Keyspace:
     evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
-    loss_lines: LogBudget  # for lines about groups that have lost entries
+    loss_log_budget: LogBudget  # for lines about groups that have lost entries
     random: Public[Random]
-    epoch: cython.uint  # how many images were made, plus one; see keyspace_image.py
+    image_epoch: cython.uint  # how many images were made, plus one; see keyspace_image.py
     image: KeyspaceImage | None  # the present one
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -132,9 +132,9 @@ class Keyspace:
         self.expired_count = 0
         self.on_expired = None
         self.on_flushed = None
-        self.loss_lines = LogBudget(LOSS_LINES_MAX, LOSS_LINES_MS)
+        self.loss_log_budget = LogBudget(LOSS_LOG_LINES_MAX, LOSS_LOG_INTERVAL_MS)
         self.random = Random()
-        self.epoch = 1
+        self.image_epoch = 1
         self.image = None
         self.databases = [Database(self, index) for index in range(self.settings.databases)]
 
@@ -152,14 +152,14 @@ class Keyspace:
         b: Database = self.databases[second]
         if first == second:
             return
-        a.invalidate_existing()
-        b.invalidate_existing()
+        a.invalidate_all_watchers()
+        b.invalidate_all_watchers()
         a.values, b.values = b.values, a.values
         a.expiry_times, b.expiry_times = b.expiry_times, a.expiry_times
         a.memory, b.memory = b.memory, a.memory
         a.image, b.image = b.image, a.image
-        a.invalidate_existing()
-        b.invalidate_existing()
+        a.invalidate_all_watchers()
+        b.invalidate_all_watchers()
         self.rule_registry.swap(first, second)
         self.changes += 1
         self.blocking.signal_all(first)
@@ -219,7 +219,7 @@ class Keyspace:
         database: Database
         self.evictable = streams
         for database in self.databases:
-            database.memory.evictable = weakref.ref(streams)
+            database.memory.evictable_ref = weakref.ref(streams)
 
     @cython.ccall
     def forget_evictable(self, memory: MemoryAccount) -> cython.void:
@@ -254,8 +254,8 @@ class Keyspace:
         """
         database: Database
         assert self.image is None, "there is an image already"
-        self.epoch += 1
-        self.image = self._make_image(self.epoch, now_ms, step_bytes)
+        self.image_epoch += 1
+        self.image = self._make_image(self.image_epoch, now_ms, step_bytes)
         self.compaction.paused = True
         self.idempotency_sweeper.paused = True
         for database in self.databases:
@@ -519,7 +519,7 @@ class Database:
     @cython.ccall
     def account_growth(self, before: cython.Py_ssize_t, after: cython.Py_ssize_t) -> cython.void:
         """Account for a string changed in place from `before` to `after` bytes."""
-        self.memory.add(string_bytes(after) - string_bytes(before))
+        self.memory.add(string_memory_bytes(after) - string_memory_bytes(before))
 
     @cython.ccall
     def remove(self, key: bytes) -> cython.bint:
@@ -535,7 +535,7 @@ class Database:
     def flush(self) -> cython.Py_ssize_t:
         """Remove all keys; return how many there were."""
         removed: cython.Py_ssize_t = self.values.count
-        self.invalidate_existing()
+        self.invalidate_all_watchers()
         self.keyspace.rule_registry.on_flushed(self.index)
         self.keyspace.forget_evictable(self.memory)
         self._drop_values()
@@ -551,7 +551,7 @@ class Database:
     def replace_data(self, other: Database) -> cython.void:
         """Take over the keys of another keyspace's database. The caller sets the account of all memory."""
         stream: Stream
-        self.invalidate_existing()
+        self.invalidate_all_watchers()
         self.keyspace.changes += self.values.count + other.values.count
         self._drop_values()
         self.values = other.values
@@ -561,11 +561,11 @@ class Database:
         for value in self.values.values():
             if isinstance(value, Stream):
                 stream = value
-                stream.epoch = self.keyspace.epoch
-                key = stream.memory.key
+                stream.snapshot_epoch = self.keyspace.image_epoch
+                key = stream.memory.stream_key
                 if key is not None:
                     self.keyspace.rule_registry.on_stored(self.index, key, stream)
-        self.invalidate_existing()
+        self.invalidate_all_watchers()
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
 
@@ -581,7 +581,7 @@ class Database:
     @cython.cfunc
     def _open_account(self) -> cython.void:
         self.memory = MemoryAccount()
-        self.memory.evictable = weakref.ref(self.keyspace.evictable)
+        self.memory.evictable_ref = weakref.ref(self.keyspace.evictable)
         self.memory.attach(self.keyspace.memory)
 
     # Snapshots.
@@ -607,19 +607,19 @@ class Database:
         elif self.image is not None:
             self.image.before_keys_change(self.values.part_index(key))
         self.values.put(key, value, before is None)
-        memory.add(KEY_OVERHEAD_BYTES + string_bytes(len(key)))
+        memory.add(KEY_OVERHEAD_BYTES + string_memory_bytes(len(key)))
         if isinstance(value, Stream):
             stream = value
-            stream.memory.key = key
+            stream.memory.stream_key = key
             stream.memory.attach(memory)
-            if stream.epoch == 0:
-                stream.epoch = self.keyspace.epoch
+            if stream.snapshot_epoch == 0:
+                stream.snapshot_epoch = self.keyspace.image_epoch
             if stream.live_counts is not None:
                 stream.memory.mark_evictable(stream)
-            if stream.has_rules or key.endswith(companion_keys.SCHEDULED_SUFFIX):
+            if stream.may_have_rules or key.endswith(companion_keys.SCHEDULED_SUFFIX):
                 self.keyspace.rule_registry.on_stored(self.index, key, stream)
         else:
-            memory.add(string_bytes(len(value)))  # type: ignore[arg-type]
+            memory.add(string_memory_bytes(len(value)))  # type: ignore[arg-type]
 
     @cython.cfunc
     def _delete(self, key: bytes) -> cython.void:
@@ -635,7 +635,7 @@ class Database:
     def _release_memory(self, key: bytes, value: object) -> cython.void:
         stream: Stream
         memory: MemoryAccount = self.memory
-        memory.add(-KEY_OVERHEAD_BYTES - string_bytes(len(key)))
+        memory.add(-KEY_OVERHEAD_BYTES - string_memory_bytes(len(key)))
         if isinstance(value, Stream):
             stream = value
             stream.memory.detach()
@@ -645,7 +645,7 @@ class Database:
             if self.image is None:  # else it may be in a snapshot
                 self.keyspace.lazy_free.add_stream(stream)
         else:
-            memory.add(-string_bytes(len(value)))  # type: ignore[arg-type]
+            memory.add(-string_memory_bytes(len(value)))  # type: ignore[arg-type]
 
     # Expiry.
 
@@ -694,7 +694,7 @@ class Database:
         self._delete(key)
         self.expiry_times.remove(key)
         self.keyspace.expired_count += 1
-        self.watched_keys.invalidate(key, False)
+        self.watched_keys.invalidate_and_report(key, False)
         self.keyspace.blocking.signal(self.index, key)
         if self.keyspace.settings.notify_keyspace_events:
             self.keyspace.events.notify("x", b"expired", key, self.index)
@@ -715,15 +715,15 @@ class Database:
     @cython.exceptval(-1, check=False)
     def invalidate_watchers(self, key: bytes) -> cython.int:
         """Invalidate the key's watchers, for modifications that are counted elsewhere. Returns 0."""
-        if self.watched_keys.observed:
-            self.watched_keys.invalidate(key, True)
+        if self.watched_keys.has_observers:
+            self.watched_keys.invalidate_and_report(key, True)
         return 0
 
     @cython.ccall
-    def mark_evicted(self, key: bytes) -> cython.void:
+    def mark_modified_by_server(self, key: bytes) -> cython.void:
         """Count a modification that the server made on its own; invalidate the key's watchers."""
         self.keyspace.changes += 1
-        self.watched_keys.invalidate(key, False)
+        self.watched_keys.invalidate_and_report(key, False)
 
     @cython.ccall
     def signal_ready(self, key: bytes) -> cython.void:
@@ -748,7 +748,7 @@ class Database:
         self.watched_keys.add(key, watch)
 
     @cython.ccall
-    def invalidate_existing(self) -> cython.void:
+    def invalidate_all_watchers(self) -> cython.void:
         """Invalidate the watchers of all existing keys, which are about to be removed."""
         for key in self.watched_keys.watches:
             if self.values.find(key) is not None:

@@ -20,14 +20,14 @@ from __future__ import annotations
 import cython
 
 from headrace.keyspace.key_table import KeyTable
-from headrace.keyspace.key_times import KeyTimes
+from headrace.keyspace.key_times import KeyExpiryTimes
 from headrace.keyspace.key_walk import KeyWalk
 from headrace.keyspace.settings import Settings
 from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 
 STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
-SMALL_STEPS = cython.declare(cython.longlong, 4)  # a stream of so many steps is written in one
+SMALL_STREAM_STEPS = cython.declare(cython.longlong, 4)  # a stream of so many steps is written in one
 MISSING = cython.declare(object, object())
 
 
@@ -43,7 +43,7 @@ class DatabaseImage:
     expiring_count: cython.Py_ssize_t  # of those that will expire
     _keys: KeyWalk
     values: KeyTable  # of the database, at present or before a flush
-    _times: KeyTimes
+    _times: KeyExpiryTimes
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
     _taken: StreamImage | None  # the last one that take_value() returned
@@ -55,7 +55,7 @@ class DatabaseImage:
         epoch: cython.uint,
         step_bytes: cython.longlong,
         values: KeyTable,
-        times: KeyTimes,
+        times: KeyExpiryTimes,
         expired_count: cython.Py_ssize_t,
     ) -> None:
         self.index = index
@@ -84,9 +84,9 @@ class DatabaseImage:
         stream: Stream
         if isinstance(value, Stream):
             stream = value
-            if stream.epoch < self.epoch:
-                stream.epoch = self.epoch
-                self._kept_values.setdefault(key, stream.freeze(self.epoch))
+            if stream.snapshot_epoch < self.epoch:
+                stream.snapshot_epoch = self.epoch
+                self._kept_values.setdefault(key, stream.frozen_image(self.epoch))
         elif isinstance(value, bytearray):
             self._kept_values.setdefault(key, bytes(value))
 
@@ -96,12 +96,12 @@ class DatabaseImage:
         stream: Stream
         if isinstance(value, Stream):
             stream = value
-            if stream.epoch >= self.epoch:  # new, kept or written
+            if stream.snapshot_epoch >= self.epoch:  # new, kept or written
                 return
         self._kept_values.setdefault(key, value)
 
     @cython.ccall
-    def before_time(self, key: bytes, at_ms: cython.longlong) -> cython.void:
+    def before_expiry_change(self, key: bytes, at_ms: cython.longlong) -> cython.void:
         """Keep the expiry time of key, which is about to change; -1: it has none."""
         self._kept_times.setdefault(key, at_ms)
 
@@ -128,10 +128,10 @@ class DatabaseImage:
         if isinstance(value, Stream):
             stream = value
             if self.epoch == 0:
-                return stream.view()
-            stream.epoch = self.epoch
-            small: cython.bint = stream.memory.total <= SMALL_STEPS * self.step_bytes
-            value = stream.view() if small else stream.freeze(self.epoch)
+                return stream.view_image()
+            stream.snapshot_epoch = self.epoch
+            small: cython.bint = stream.memory.total <= SMALL_STREAM_STEPS * self.step_bytes
+            value = stream.view_image() if small else stream.frozen_image(self.epoch)
         if isinstance(value, StreamImage):
             image = value
             if image.is_frozen():
@@ -159,7 +159,7 @@ class DatabaseImage:
         self._kept_values = {}
         self._kept_times = {}
         self.values = KeyTable()
-        self._times = KeyTimes()
+        self._times = KeyExpiryTimes()
         self._keys.close()
 
     @cython.cfunc

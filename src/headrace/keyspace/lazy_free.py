@@ -15,7 +15,7 @@ from typing import Any
 import cython
 
 from headrace.keyspace.key_table import KeyTable
-from headrace.keyspace.key_times import KeyTimes
+from headrace.keyspace.key_times import KeyExpiryTimes
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.memory_account import MemoryAccount
@@ -50,10 +50,10 @@ class LazyFree:
         self.freed = 0
 
     @cython.ccall
-    def add_times(self, times: KeyTimes) -> cython.void:
+    def add_times(self, times: KeyExpiryTimes) -> cython.void:
         """Free the expiry times of a database, if they are many."""
         if times.count >= KEYS_MIN:
-            self.containers.extend(times.numbers.parts)
+            self.containers.extend(times.timer_numbers.parts)
             self.containers.append(times.queue.items)
 
     @cython.ccall
@@ -134,13 +134,13 @@ class LazyFree:
         if stream.memory.total < STREAM_BYTES_MIN:
             return
         self.containers.append([stream.nodes.take_root()])
-        stream.head = stream.tail = None
+        stream.cached_head = stream.tail = None
         if stream.groups_by_name is not None:
             self.containers.append(stream.groups_by_name)
-        if stream.references is not None:
-            self.containers.append([stream.references.tree.tree.take_root()])
+        if stream.reference_index is not None:
+            self.containers.append([stream.reference_index.tree.tree.take_root()])
         if stream.idempotency is not None:
-            self.containers.append(stream.idempotency.by_producer)
+            self.containers.append(stream.idempotency.iids_by_producer)
 
     @cython.cfunc
     def _open_group(self, group: Group) -> cython.void:
@@ -148,10 +148,10 @@ class LazyFree:
         self._add_blocks(pending.by_id)
         if pending.arena.chunks is not None:
             self.containers.append(pending.arena.chunks)
-        if pending.order is not None:
-            self.containers.append(pending.order.by_slot)
-            self.containers.append(pending.order.shards)
-            self.containers.append(pending.order.checks.items)
+        if pending.key_order is not None:
+            self.containers.append(pending.key_order.queues_by_slot)
+            self.containers.append(pending.key_order.shards)
+            self.containers.append(pending.key_order.check_timers.items)
         self.containers.append(group.consumers_by_name)
 
     @cython.cfunc

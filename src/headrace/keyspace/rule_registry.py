@@ -4,7 +4,7 @@ streams   stream -> RuledStream
 homes     number of a database -> Home, which goes with the keys when SWAPDB exchanges two databases
 ready     those that a command has just changed: the engine applies their rules after the command
 backlog   those with work left: engine.tick() continues it, a bounded step at a time
-hot       those with HOT-BYTES or HOT-AGE, for cold_storage.py; hot_version changes when one is added
+hot       those with HOT-BYTES or HOT-AGE, for cold_storage.py; hot_rules_version changes when one is added
 timers    by time: when to look whether the rules of a stream have work without a command, at its due time or
           earlier
 """
@@ -30,7 +30,7 @@ from headrace.visibility import Public
 
 DISPOSED_PER_STEP = cython.declare(cython.Py_ssize_t, 2000)
 NEVER = cython.declare(cython.longlong, -1)
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_TIMER = cython.declare(cython.Py_ssize_t, -1)
 
 
 def dead_letter_key(key: bytes, rules: GroupRules) -> bytes:
@@ -42,7 +42,7 @@ def dead_letter_key(key: bytes, rules: GroupRules) -> bytes:
     return named if named and named != key else companion_keys.dead_letter_name(key)
 
 
-def dead_letter_streams(key: bytes, stream: Stream) -> dict[bytes, None]:
+def dead_letter_stream_keys(key: bytes, stream: Stream) -> dict[bytes, None]:
     """Return the keys of the streams for dead letters of all groups of a stream, as keys of a dict."""
     rules = [group.rules for group in stream.unsorted_groups()]
     return dict.fromkeys(dead_letter_key(key, one) for one in rules if one is not None and one.max_deliveries)
@@ -78,23 +78,27 @@ class RuledStream:
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer: cython.Py_ssize_t  # in RuleRegistry.timers; -1: none
     consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
-    unchecked: Public[
+    unchecked_consumers: Public[
         list[tuple[Group, list[bytes]]]
     ]  # groups and names of consumers: CONSUMER-TTL is being checked
-    check_due_ms: Public[cython.longlong]  # when to check those again that were checked; -1: never
+    recheck_due_ms: Public[cython.longlong]  # when to check those again that were checked; -1: never
     # CONSUMER-TTL counts from here on if a consumer was last seen before; -1: from when the rules are applied
-    ttls_from_ms: Public[cython.longlong]
+    consumer_ttls_from_ms: Public[cython.longlong]
     # Inactive consumers, by group and name: CONSUMER-TTL makes their entries from this ID on due.
-    inactive: Public[dict[tuple[bytes, bytes], tuple[int, int]]]
-    acked: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
-    sweep_from: Public[bytes]  # DROP-ACKED: look at all entries from this ID on; empty: no need to
-    exhausted: Public[list[tuple[bytes, int, int]]]  # (group, ms, seq): no more deliveries are allowed
-    # An XADD needs no rules to be applied while the stream is below these; see is_quiet().
-    quiet_length: Public[cython.longlong]
-    quiet_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
+    inactive_consumers: Public[dict[tuple[bytes, bytes], tuple[int, int]]]
+    acked_ids: Public[list[bytes]]  # IDs acknowledged since the rules were last applied
+    acked_sweep_start_id: Public[bytes]  # DROP-ACKED: look at all entries from this ID on; empty: no need to
+    exhausted_entries: Public[
+        list[tuple[bytes, int, int]]
+    ]  # (group, ms, seq): no more deliveries are allowed
+    # An XADD needs no rules to be applied while the stream is below these; see can_skip_rules().
+    skip_rules_length: Public[cython.longlong]
+    skip_rules_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
     watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
     removed_count: Public[cython.longlong]  # entries that the rules have removed
-    retry_ms: Public[cython.longlong]  # dead letters could not be added: no others are tried before
+    dead_letter_retry_ms: Public[
+        cython.longlong
+    ]  # dead letters could not be added: no others are tried before
     dead_letter_count: Public[cython.longlong]
     rejected_count: Public[cython.longlong]  # XADDs rejected at a limit
     dead_letter_keys: dict[bytes, bytes]  # by group: the key of its dead letters
@@ -104,28 +108,28 @@ class RuledStream:
         self.ruled_database = home
         self.target_key = None
         self.schedule = None
-        self.due_ms = self.consumers_due_ms = self.ttls_from_ms = NEVER
-        self.timer = NONE
-        self.unchecked = []
-        self.check_due_ms = NEVER
-        self.inactive = {}
-        self.acked = []
-        self.sweep_from = b""
-        self.exhausted = []
-        self.quiet_length = self.quiet_bytes = 0
+        self.due_ms = self.consumers_due_ms = self.consumer_ttls_from_ms = NEVER
+        self.timer = NO_TIMER
+        self.unchecked_consumers = []
+        self.recheck_due_ms = NEVER
+        self.inactive_consumers = {}
+        self.acked_ids = []
+        self.acked_sweep_start_id = b""
+        self.exhausted_entries = []
+        self.skip_rules_length = self.skip_rules_bytes = 0
         self.watches_acks = True
-        self.retry_ms = 0
+        self.dead_letter_retry_ms = 0
         self.removed_count = self.dead_letter_count = self.rejected_count = 0
         self.dead_letter_keys = {}
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def is_quiet(self) -> cython.bint:
+    def can_skip_rules(self) -> cython.bint:
         """Return whether an XADD has left nothing to do for the rules."""
         length: cython.longlong = mem.as_signed(self.stream.length)
-        if self.schedule is not None or length >= self.quiet_length:
+        if self.schedule is not None or length >= self.skip_rules_length:
             return False
-        return self.quiet_bytes == 0 or retention.node_bytes(self.stream) <= self.quiet_bytes
+        return self.skip_rules_bytes == 0 or retention.node_bytes(self.stream) <= self.skip_rules_bytes
 
     @property
     def database(self) -> int:
@@ -135,7 +139,7 @@ class RuledStream:
     @property
     def key(self) -> bytes:
         """The key of the stream."""
-        key = self.stream.memory.key
+        key = self.stream.memory.stream_key
         assert key is not None
         return key
 
@@ -146,32 +150,34 @@ class RuleRegistry:
     """All streams with rules or a schedule. Databases add and remove them."""
 
     streams: dict[Stream, RuledStream]
-    ready: dict[RuledStream, None]
+    changed_streams: dict[RuledStream, None]
     backlog: OrderedDict[RuledStream, None]  # a dict would pass all removed items again and again
     timers: TimerQueue
     hot_rule_streams: OrderedDict[Stream, None]
-    hot_version: cython.longlong
-    on_hot: Public[Callable[[], object] | None]  # opens the cold storage: CommandError; None: there is none
-    unused: list[KeyOrder]  # their memory is freed in steps
+    hot_rules_version: cython.longlong
+    open_cold_storage: Public[
+        Callable[[], object] | None
+    ]  # opens the cold storage: CommandError; None: there is none
+    unused_orders: list[KeyOrder]  # their memory is freed in steps
     ruled_databases: dict[int, RuledDatabase]
 
     def __init__(self) -> None:
         self.streams = {}
-        self.ready = {}
+        self.changed_streams = {}
         self.backlog = OrderedDict()
         self.timers = TimerQueue()
         self.hot_rule_streams = OrderedDict()
-        self.hot_version = 0
-        self.on_hot = None
-        self.unused = []
+        self.hot_rules_version = 0
+        self.open_cold_storage = None
+        self.unused_orders = []
         self.ruled_databases = {}
 
     @cython.ccall
     def on_stored(self, database: cython.Py_ssize_t, key: bytes, stream: Stream) -> cython.void:
         """Register a stream that was stored at a key, if it has rules or a schedule."""
-        target: bytes | None = companion_keys.scheduled_stream(key)
+        target: bytes | None = companion_keys.stream_of_schedule_key(key)
         ruled: RuledStream
-        if target is None and not stream.has_rules:
+        if target is None and not stream.may_have_rules:
             return
         ruled = RuledStream(stream, self._ruled_database(database))
         if target is not None:
@@ -193,7 +199,7 @@ class RuleRegistry:
             self._forget_all_dead_letters(ruled)
             self._stop_timer(ruled)
             ruled.due_ms = NEVER
-            self.ready.pop(ruled, None)
+            self.changed_streams.pop(ruled, None)
             self.backlog.pop(ruled, None)
 
     @cython.ccall
@@ -209,16 +215,16 @@ class RuleRegistry:
     ) -> cython.void:
         """Apply the rules of a stream, or of one of its groups, that were just set."""
         ruled: RuledStream | None = self.streams.get(stream)
-        stream.has_rules = True
+        stream.may_have_rules = True
         if ruled is None:
             self.on_stored(database, key, stream)
             ruled = self.streams[stream]
-            ruled.ttls_from_ms = 0
+            ruled.consumer_ttls_from_ms = 0
         else:
             if group is not None:
                 self._forget_dead_letters(ruled, group.name)
                 self._count_dead_letters(ruled, group)
-            ruled.quiet_length = 0
+            ruled.skip_rules_length = 0
             ruled.watches_acks = True
             self._apply_all(ruled)
             self._update_hot(stream)
@@ -234,7 +240,7 @@ class RuleRegistry:
         """Record that a stream has changed: its rules are applied after the command."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
-            self.ready[ruled] = None
+            self.changed_streams[ruled] = None
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -251,40 +257,40 @@ class RuleRegistry:
         Returns False if it must stay pending for now: the last attempt failed, or the stream has no rules.
         """
         ruled: RuledStream | None = self.streams.get(stream)
-        if ruled is None or now < ruled.retry_ms:
+        if ruled is None or now < ruled.dead_letter_retry_ms:
             return False
-        ruled.exhausted.append((group, ms, seq))
-        self.ready[ruled] = None
+        ruled.exhausted_entries.append((group, ms, seq))
+        self.changed_streams[ruled] = None
         return True
 
     @cython.ccall
-    def continue_later(self, stream: Stream) -> cython.void:
+    def add_to_backlog(self, stream: Stream) -> cython.void:
         """Record that the rules of a stream are applied in the next turn of the event loop."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
             self.backlog[ruled] = None
 
-    def dispose(self, order: KeyOrder) -> None:
+    def dispose_order(self, order: KeyOrder) -> None:
         """Queue an order that is not used any more; dispose_step() frees its memory."""
-        self.unused.append(order)
+        self.unused_orders.append(order)
 
     def dispose_step(self) -> None:
         """Free a part of the memory of the queued orders, of which there must be one."""
-        if not self.unused[-1].dispose(DISPOSED_PER_STEP):
-            self.unused.pop()
+        if not self.unused_orders[-1].dispose(DISPOSED_PER_STEP):
+            self.unused_orders.pop()
 
     def reapply_all(self) -> None:
         """Have all rules applied from the next tick on: they were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
-            ruled.ttls_from_ms = NEVER
+            ruled.consumer_ttls_from_ms = NEVER
             self._apply_all(ruled)
 
     @cython.cfunc
     def _apply_all(self, ruled: RuledStream) -> cython.void:
         """Apply the rules of a stream, to all its consumers and entries, from the next tick on."""
-        ruled.consumers_due_ms, ruled.unchecked = 0, []
-        ruled.sweep_from = b"0-0"
+        ruled.consumers_due_ms, ruled.unchecked_consumers = 0, []
+        ruled.acked_sweep_start_id = b"0-0"
         self.backlog[ruled] = None
 
     @cython.cfunc
@@ -294,10 +300,10 @@ class RuleRegistry:
             self.hot_rule_streams.pop(stream, None)
             return
         self.hot_rule_streams[stream] = None
-        self.hot_version += 1
-        if self.on_hot is not None:
+        self.hot_rules_version += 1
+        if self.open_cold_storage is not None:
             try:
-                self.on_hot()
+                self.open_cold_storage()
             except CommandError as error:  # a client that sets a rule gets it: commands/stream/configure.py
                 logging.getLogger("headrace").error("HOT-BYTES and HOT-AGE have no effect: %s", error)
 
@@ -370,7 +376,7 @@ class RuleRegistry:
         self.ruled_databases.clear()
         self.streams.clear()
         self.hot_rule_streams.clear()
-        self.ready.clear()
+        self.changed_streams.clear()
         self.backlog.clear()
         self.timers = TimerQueue()
 
@@ -392,7 +398,7 @@ class RuleRegistry:
     def _stop_timer(self, ruled: RuledStream) -> cython.void:
         if ruled.timer >= 0:
             self.timers.remove(ruled.timer)
-            ruled.timer = NONE
+            ruled.timer = NO_TIMER
 
     @cython.ccall
     def pop_due(self, now: cython.longlong) -> RuledStream | None:

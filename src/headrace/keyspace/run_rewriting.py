@@ -41,9 +41,9 @@ class RunsToRewrite:
             self.nodes = cold_selection.read_compacted_nodes(self.copies)
         except DamagedColdRun:  # commands that read the run report it
             return []
-        return cold_selection.contents(self.nodes)
+        return cold_selection.copy_keys_and_listpacks(self.nodes)
 
-    def commit(self, place: Any, cache: RunCache) -> bool:
+    def replace_if_unchanged(self, place: Any, cache: RunCache) -> bool:
         """Replace the runs by the stored one; return False if they changed meanwhile.
 
         place: where the run is stored.
@@ -59,8 +59,8 @@ class RunsToRewrite:
 def _has_lost_entries(run: ColdRun, copy: ColdRun) -> bool:
     """Return whether something was removed from a run since it was copied."""
     return (
-        run.skipped_count != copy.skipped_count
-        or run.dropped_indexes != copy.dropped_indexes
+        run.skipped_node_count != copy.skipped_node_count
+        or run.encoded_dropped_indexes != copy.encoded_dropped_indexes
         or run.deleted_count() != copy.deleted_count()
     )
 

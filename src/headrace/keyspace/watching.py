@@ -14,7 +14,7 @@ import cython
 
 from headrace.visibility import Public
 
-KEY_BYTES = cython.declare(cython.Py_ssize_t, 410)  # measured, of a watched key beside its name
+WATCHED_KEY_BYTES = cython.declare(cython.Py_ssize_t, 410)  # measured, of a watched key beside its name
 
 
 @cython.final
@@ -35,7 +35,7 @@ class Watch:
     @cython.ccall
     def add(self, database: cython.Py_ssize_t, key: bytes, hidden: cython.bint) -> cython.Py_ssize_t:
         """Watch a key; return the memory that it takes, in bytes."""
-        used: cython.Py_ssize_t = KEY_BYTES + len(key)
+        used: cython.Py_ssize_t = WATCHED_KEY_BYTES + len(key)
         self.keys[(database, key)] = hidden
         self.memory_bytes += used
         return used
@@ -52,12 +52,14 @@ class WatchedKeys:
     """The watched keys of one database."""
 
     watches: dict[bytes, dict[Watch, None]]
-    observed: cython.bint  # some key is watched, or on_change is set: changes must be passed to invalidate()
+    has_observers: (
+        cython.bint
+    )  # some key is watched, or on_change is set: changes must be passed to invalidate_and_report()
     on_change: Callable[[bytes, bool], object] | None  # (key, whether the client of the request changed it)
 
     def __init__(self) -> None:
         self.watches = {}
-        self.observed = False
+        self.has_observers = False
         self.on_change = None
 
     def listen(self, on_change: Callable[[bytes, bool], object] | None) -> None:
@@ -67,7 +69,7 @@ class WatchedKeys:
 
     @cython.cfunc
     def _update_observed(self) -> cython.void:
-        self.observed = len(self.watches) > 0 or self.on_change is not None
+        self.has_observers = len(self.watches) > 0 or self.on_change is not None
 
     @cython.ccall
     def add(self, key: bytes, watch: Watch) -> cython.void:
@@ -76,7 +78,7 @@ class WatchedKeys:
         if found is None:
             found = {}
             self.watches[key] = found
-            self.observed = True
+            self.has_observers = True
         found[watch] = None
 
     @cython.ccall
@@ -91,7 +93,7 @@ class WatchedKeys:
             self._update_observed()
 
     @cython.ccall
-    def invalidate(self, key: bytes, by_client: cython.bint) -> cython.void:
+    def invalidate_and_report(self, key: bytes, by_client: cython.bint) -> cython.void:
         """Invalidate all watches of the key; pass the change on.
 
         Args:

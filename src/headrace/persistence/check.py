@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.persistence.aof.file_names import TEMPORARY, LogFileNames
+from headrace.persistence.aof.file_names import TEMPORARY_PREFIX, LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.cold.cold_check import check_cold_files
@@ -27,7 +27,7 @@ from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import ObjectStore
 from headrace.persistence.cold.stored_files import StoredFiles
-from headrace.persistence.damage import Damaged, ForeignData
+from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
 from headrace.persistence.recovery import (
     Recovery,
@@ -38,22 +38,24 @@ from headrace.persistence.recovery import (
 from headrace.plurals import plural
 from headrace.streams.stream import Stream
 
-MANIFEST = ".manifest"
-SNAPSHOT = "dump.rdb"
-COPY = ".before-fix"
+MANIFEST_SUFFIX = ".manifest"
+SNAPSHOT_NAME = "dump.rdb"
+COPY_SUFFIX = ".before-fix"
 
-NO_PART = (
+SNAPSHOT_OBSTACLE = (
     "a snapshot cannot be truncated. Restore an older snapshot or the log, or copy the data from another"
     " server"
 )
-NOT_LAST = "it is not the last file of the log, and the files after it depend on it. Restore a copy of it"
-NO_LOG = "it is not a log and not a snapshot, or nothing of it is left"
-COLD = (
+NOT_LAST_OBSTACLE = (
+    "it is not the last file of the log, and the files after it depend on it. Restore a copy of it"
+)
+NO_LOG_OBSTACLE = "it is not a log and not a snapshot, or nothing of it is left"
+COLD_FILE_OBSTACLE = (
     "a cold file cannot be repaired: restore a copy of it. Nothing else is lost, and a server starts with it;"
     " reads of the entries in it fail"
 )
-COLD_MISSING = "a server does not start without it: restore a copy of it"
-BY_HAND = "correct it with an editor: it is a text of a few lines"
+COLD_MISSING_OBSTACLE = "a server does not start without it: restore a copy of it"
+MANIFEST_OBSTACLE = "correct it with an editor: it is a text of a few lines"
 
 # Returns an empty keyspace, a function that executes commands on it, and the commands that it has skipped,
 # because they are for other types: how many, by name.
@@ -101,8 +103,8 @@ class CheckReport:
     databases: dict[int, DatabaseCounts] = field(default_factory=dict)
     commands: Counter[str] = field(default_factory=Counter)  # records by command name
     notes: list[str] = field(default_factory=list)
-    foreign: Counter[str] = field(default_factory=Counter)
-    unreadable: ForeignData | None = None
+    foreign_counts: Counter[str] = field(default_factory=Counter)
+    unreadable_data: ForeignDataError | None = None
     damage: Damaged | None = None
     valid_bytes: int = 0
     obstacle: str = ""
@@ -126,7 +128,7 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: st
     """
     if os.path.isdir(path):
         path = log_or_snapshot_in(path)
-    if path.endswith(MANIFEST):
+    if path.endswith(MANIFEST_SUFFIX):
         return _check_log_directory(path, new_engine, now_ms, cold_store)
     directory, name = os.path.split(path)
     files = DiskDirectory(directory)
@@ -140,21 +142,21 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: st
             return check.finish()
         report.kind = "log"  # records follow the snapshot
     check = Checker(report, files, new_engine, now_ms)
-    check.log([name])
+    check.read_log_files([name])
     return check.finish()
 
 
-def has_log(directory: str) -> bool:
+def has_log_or_snapshot(directory: str) -> bool:
     """Return whether there is a log or a snapshot in a directory. Raises OSError."""
-    return bool(_manifests_in(directory)) or os.path.exists(os.path.join(directory, SNAPSHOT))
+    return bool(_manifests_in(directory)) or os.path.exists(os.path.join(directory, SNAPSHOT_NAME))
 
 
 def _manifests_in(directory: str) -> list[str]:
     """Return the manifests of the logs in a directory: the directory of a log, or a data directory."""
     found: list[str] = []
     for place in [directory, *(entry.path for entry in os.scandir(directory) if entry.is_dir())]:
-        names = sorted(name for name in os.listdir(place) if name.endswith(MANIFEST))
-        found += [os.path.join(place, name) for name in names if not name.startswith(TEMPORARY)]
+        names = sorted(name for name in os.listdir(place) if name.endswith(MANIFEST_SUFFIX))
+        found += [os.path.join(place, name) for name in names if not name.startswith(TEMPORARY_PREFIX)]
         if found and place == directory:
             break
     return found
@@ -169,7 +171,7 @@ def log_or_snapshot_in(directory: str) -> str:
     found = _manifests_in(directory)
     if len(found) == 1:
         return found[0]
-    snapshot = os.path.join(directory, SNAPSHOT)
+    snapshot = os.path.join(directory, SNAPSHOT_NAME)
     if not found and os.path.exists(snapshot):
         return snapshot
     if not found:
@@ -181,14 +183,14 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold
     """Check all files that a manifest names."""
     directory, name = os.path.split(os.path.abspath(path))
     above, below = os.path.split(directory)
-    names = LogFileNames(below, name.removesuffix(MANIFEST))
+    names = LogFileNames(below, name.removesuffix(MANIFEST_SUFFIX))
     report = CheckReport(path, "log")
     try:
         manifest = Manifest.load(DiskDirectory(above), names)
     except Damaged as damage:
         damage.file = path
         report.files.append(FileReport(path, os.path.getsize(path), state="damaged"))
-        report.damage, report.obstacle = damage, BY_HAND
+        report.damage, report.obstacle = damage, MANIFEST_OBSTACLE
         return report
     if manifest is None:
         raise UsageError(f"{path}: no such file")
@@ -199,12 +201,12 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold
         report.files.append(FileReport(there, os.path.getsize(there)))
     if manifest.history:
         report.notes.append(f"{plural(len(manifest.history), 'file')} of history, which servers do not read")
-    if os.path.exists(os.path.join(above, SNAPSHOT)):
+    if os.path.exists(os.path.join(above, SNAPSHOT_NAME)):
         why = "a server with `appendonly yes` reads the log only"
-        report.notes.append(f"{SNAPSHOT} beside it is not read: {why}")
+        report.notes.append(f"{SNAPSHOT_NAME} beside it is not read: {why}")
     check = Checker(report, DiskDirectory(beside), new_engine, now_ms)
     check.open_cold_files(DiskDirectory(above), names, cold_store)
-    check.log(wanted)
+    check.read_log_files(wanted)
     check.check_cold_files(DiskDirectory(above), names, manifest)
     return check.finish()
 
@@ -217,7 +219,7 @@ class Checker:
     ) -> None:
         self.report = report
         self.now_ms = now_ms
-        self.stored: StoredFiles | None = None
+        self.stored_files: StoredFiles | None = None
         self.keyspace, self.play, self.skipped = new_engine()
         self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
         self.recovery.skip_foreign_types, self.recovery.foreign_advice = True, ""
@@ -232,49 +234,51 @@ class Checker:
         try:
             with expiry_suspended(self.keyspace):
                 loaded = self.recovery.read_snapshot(name, keep_expired=True)
-        except ForeignData as foreign:
+        except ForeignDataError as foreign:
             self._record_foreign(file, foreign)
             return True
         except Damaged as damage:
-            self._record_damage(file, damage, NO_PART)
+            self._record_damage(file, damage, SNAPSHOT_OBSTACLE)
             return True
         file.version, file.aux, file.state = loaded.version, loaded.aux, "good"
-        rest = file.size - loaded.end
+        rest = file.size - loaded.end_offset
         if rest:
             with open(file.path, "rb") as source:
-                source.seek(loaded.end)
+                source.seek(loaded.end_offset)
                 if source.read(1) in (b"*", b"#"):
                     return False
             self.report.notes.append(f"{plural(rest, 'byte')} after its end are ignored")
         return True
 
-    def log(self, names: list[str]) -> None:
+    def read_log_files(self, names: list[str]) -> None:
         """Read the files of a log in order, up to the first damage."""
         files = self.report.files
         for at, name in enumerate(names):
             alone = not any(later.size for later in files[at + 1 :])
-            if not self._log_file(name, files[at], "" if alone else NOT_LAST):
+            if not self._log_file(name, files[at], "" if alone else NOT_LAST_OBSTACLE):
                 return
 
     def open_cold_files(self, files: DiskDirectory, names: LogFileNames, cold_store: str) -> None:
         """Let the base of the log refer to the cold files in its directory and in an object store."""
         cold = ColdFiles(files, names.cold_directory)
         store = ObjectStore(cold_store) if cold_store else None
-        self.stored = cold.stored = StoredFiles(files, names.cold_directory, store, is_read_only=True)
-        self.stored.load()
+        self.stored_files = cold.stored_files = StoredFiles(
+            files, names.cold_directory, store, is_read_only=True
+        )
+        self.stored_files.load()
         self.keyspace.cold_storage = ColdStorage(self.keyspace, ColdStore(cold))
 
     def check_cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
         """Read all cold files of the log, and find files beside them that the manifest does not name."""
         loaded = self.keyspace if self.report.damage is None else None
         cold_names = sorted(manifest.cold_names())
-        found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.stored)
+        found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.stored_files)
         self.report.notes += found.notes()
         for damage in found.damage:
             if "://" not in damage.file:  # it is not in the object store
                 damage.file = files.path(damage.file)
             if self.report.damage is None:
-                self.report.damage, self.report.obstacle = damage, COLD
+                self.report.damage, self.report.obstacle = damage, COLD_FILE_OBSTACLE
                 self.report.files.append(
                     FileReport(damage.file, _size_if_there(damage.file), state="damaged")
                 )
@@ -289,8 +293,8 @@ class Checker:
         damage: Damaged | None = None
         try:
             with expiry_suspended(self.keyspace):
-                recovery.read_file(name)
-        except ForeignData as foreign:
+                recovery.read_log_file(name)
+        except ForeignDataError as foreign:
             self._record_foreign(file, foreign)
             return False
         except Damaged as caught:
@@ -303,8 +307,10 @@ class Checker:
         self.report.valid_bytes = done.valid_end
         if damage is not None:
             if done.records == 0 and recovery.loaded_snapshot is None:
-                obstacle = obstacle or (NO_PART if file.size and _is_snapshot(file.path) else NO_LOG)
-            if done.failed:
+                obstacle = obstacle or (
+                    SNAPSHOT_OBSTACLE if file.size and _is_snapshot(file.path) else NO_LOG_OBSTACLE
+                )
+            if done.failed_commands:
                 self.report.notes.append(describe_failures(done))
             self._record_damage(file, damage, obstacle)
         elif done.cut_within:
@@ -320,15 +326,17 @@ class Checker:
         self.report.obstacle = obstacle
         if damage.file.endswith(SUFFIX):  # a cold file that the base needs is missing or too short
             self.report.damage = Damaged(damage.offset, damage.what, damage.file)
-            self.report.obstacle = COLD_MISSING
+            self.report.obstacle = COLD_MISSING_OBSTACLE
 
-    def _record_foreign(self, file: FileReport, foreign: ForeignData) -> None:
+    def _record_foreign(self, file: FileReport, foreign: ForeignDataError) -> None:
         file.state = "foreign"
-        self.report.unreadable = ForeignData(foreign.offset, foreign.what, file.path)
+        self.report.unreadable_data = ForeignDataError(foreign.offset, foreign.what, file.path)
 
     def finish(self) -> CheckReport:
         """Add the counts of the keyspace to the report, and return it."""
-        self.report.foreign = self.recovery.foreign_counts + Counter(labelled_command_counts(self.skipped))
+        self.report.foreign_counts = self.recovery.foreign_counts + Counter(
+            labelled_command_counts(self.skipped)
+        )
         self.report.notes += self.recovery.notes
         self.report.commands = +self.report.commands  # drops counts of 0
         for database in self.keyspace.databases:
@@ -374,7 +382,7 @@ def fix(report: CheckReport) -> str:
     """
     assert report.fixable
     file = report.damaged_file
-    copy = file.path + COPY
+    copy = file.path + COPY_SUFFIX
     with contextlib.ExitStack() as stack:
         for directory in {
             os.path.dirname(file.path),

@@ -13,7 +13,7 @@ import cython
 
 from headrace import mem
 
-REFLECTED = 0x82F63B78  # the polynomial, its lowest bit first
+REFLECTED_POLYNOMIAL = 0x82F63B78  # the polynomial, its lowest bit first
 
 
 def _build_table() -> bytes:
@@ -21,7 +21,7 @@ def _build_table() -> bytes:
     words = []
     for word in range(16):
         for _ in range(4):
-            word = word >> 1 ^ (REFLECTED if word & 1 else 0)
+            word = word >> 1 ^ (REFLECTED_POLYNOMIAL if word & 1 else 0)
         words.append(word.to_bytes(4, "little"))
     return b"".join(words)
 
@@ -38,12 +38,12 @@ def update(
     """Return the CRC of bytes whose CRC is `crc`, followed by the n bytes at p[at:]; crc is 0 at first."""
     if mem.has_crc32c():
         return mem.crc32c(p, at, n, crc ^ ALL_BITS) ^ ALL_BITS
-    return by_table(crc, p, at, n)
+    return update_by_table(crc, p, at, n)
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def by_table(
+def update_by_table(
     crc: cython.uint, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.uint:
     """Do the same as update(), on any processor."""
@@ -61,4 +61,4 @@ def by_table(
 @cython.ccall
 def crc32c(data: bytes, crc: cython.uint = 0, table: cython.bint = False) -> cython.uint:
     """Return the CRC of data; or continue crc with data. table: without the processor's instruction."""
-    return by_table(crc, data, 0, len(data)) if table else update(crc, data, 0, len(data))
+    return update_by_table(crc, data, 0, len(data)) if table else update(crc, data, 0, len(data))

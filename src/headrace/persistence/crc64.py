@@ -24,9 +24,9 @@ import cython
 
 from headrace import mem
 
-REFLECTED = 0x95AC9329AC4BC9B5  # the polynomial, its lowest bit first
+REFLECTED_POLYNOMIAL = 0x95AC9329AC4BC9B5  # the polynomial, its lowest bit first
 ROWS = 8
-LANE = cython.declare(cython.Py_ssize_t, 2048)  # bytes: so long that combining lanes costs little
+LANE_BYTES = cython.declare(cython.Py_ssize_t, 2048)  # bytes: so long that combining lanes costs little
 
 
 def _build_table() -> bytes:
@@ -34,7 +34,7 @@ def _build_table() -> bytes:
     row = []
     for word in range(256):
         for _ in range(8):
-            word = word >> 1 ^ (REFLECTED if word & 1 else 0)
+            word = word >> 1 ^ (REFLECTED_POLYNOMIAL if word & 1 else 0)
         row.append(word)
     first = row
     words = list(row)
@@ -48,10 +48,10 @@ def _build_advanced_bits() -> bytes:
     """Return the word that each bit of a CRC, the lowest first, becomes after a lane of zeros."""
     word = 1 << 63  # the polynomial 1; a step multiplies by x
     words = []
-    for step in range(8 * LANE + 64):
-        if step >= 8 * LANE:
+    for step in range(8 * LANE_BYTES + 64):
+        if step >= 8 * LANE_BYTES:
             words.append(word.to_bytes(8, "little"))
-        word = word >> 1 ^ (REFLECTED if word & 1 else 0)
+        word = word >> 1 ^ (REFLECTED_POLYNOMIAL if word & 1 else 0)
     return b"".join(reversed(words))
 
 
@@ -65,13 +65,13 @@ def update(
 ) -> cython.ulonglong:
     """Return the CRC of bytes whose CRC is `crc`, followed by the n bytes at p[at:]; crc is 0 at first."""
     tables: cython.p_const_uchar = TABLES
-    return update_from(tables, crc, p, at, n)
+    return update_with_tables(tables, crc, p, at, n)
 
 
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def update_from(
+def update_with_tables(
     tables: cython.p_const_uchar,
     crc: cython.ulonglong,
     p: cython.p_const_uchar,
@@ -80,7 +80,7 @@ def update_from(
 ) -> cython.ulonglong:
     """Do the same as update(), with a pointer to TABLES: without the GIL it cannot be borrowed."""
     end: cython.Py_ssize_t = at + n
-    lane: cython.Py_ssize_t = LANE
+    lane: cython.Py_ssize_t = LANE_BYTES
     lane_end: cython.Py_ssize_t
     second: cython.ulonglong
     third: cython.ulonglong

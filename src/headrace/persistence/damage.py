@@ -24,5 +24,5 @@ class Damaged(HeadraceError):
         return f"{where}: {self.what}" + (f"; {self.advice}" if self.advice else "")
 
 
-class ForeignData(Damaged):
+class ForeignDataError(Damaged):
     """Valid data of types that Headrace does not hold. The file is not damaged, and is never truncated."""

@@ -28,17 +28,17 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from headrace.errors import HeadraceError
 
 LOCK_NAME = "headrace.lock"
-OWNER_ONLY = 0o600  # data of clients are read through the server, as its users may
+OWNER_ONLY_MODE = 0o600  # data of clients are read through the server, as its users may
 FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: its fsync stops at the drive's own cache
-LARGE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
+LARGE_FILE_BYTES = 16 << 20  # removing a file of this size takes some milliseconds
 CLOSE_DELAY_S = 1.0  # until the caller has synced a directory and a manifest: they would wait for the pages
 DELAYED_CLOSES_MAX = 32  # files at once
 WAIT_BEFORE_AND_WRITE = 1 | 2  # SYNC_FILE_RANGE_..., linux/fs.h
 
 
 @functools.cache
-def sync_file_range() -> Any:
-    """Return sync_file_range(2), or None if the system lacks it. Imports ctypes only when called."""
+def sync_file_range_function() -> Any:
+    """Return sync_file_range_function(2), or None if the system lacks it. Imports ctypes only when called."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -159,7 +159,7 @@ class DataDirectory(Protocol):
     def create(self, name: str) -> File:
         """Create a file, or truncate an existing one to 0 bytes."""
 
-    def append(self, name: str) -> File:
+    def open_append(self, name: str) -> File:
         """Open a file for appending; create it if it is missing."""
 
     def source(self, name: str) -> Source:
@@ -270,7 +270,7 @@ class DiskFile:
             os.fdatasync(self.descriptor)
 
     def start_writeback(self) -> None:
-        call = sync_file_range()
+        call = sync_file_range_function()
         if call is not None:
             call(self.descriptor, 0, 0, WAIT_BEFORE_AND_WRITE)  # from the start to the end
 
@@ -342,7 +342,7 @@ class DiskDirectory:
     def create(self, name: str) -> DiskFile:
         return self._open(name, os.O_TRUNC)
 
-    def append(self, name: str) -> DiskFile:
+    def open_append(self, name: str) -> DiskFile:
         return self._open(name, 0)
 
     def source(self, name: str) -> DiskSource:
@@ -389,7 +389,7 @@ class DiskDirectory:
         path = self.path(name)
         descriptor = -1
         with contextlib.suppress(OSError):
-            if os.stat(path).st_size >= LARGE_BYTES and not _delayed_close.is_full():
+            if os.stat(path).st_size >= LARGE_FILE_BYTES and not _delayed_close.is_full():
                 descriptor = os.open(path, os.O_RDONLY)
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -409,7 +409,7 @@ class DiskDirectory:
         """Lock the directory. The lock file is never removed, but only a running process can hold it."""
         if self.lock_descriptor >= 0:
             return
-        descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        descriptor = os.open(self.path(LOCK_NAME), os.O_RDWR | os.O_CREAT, OWNER_ONLY_MODE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._write_holder(descriptor)
@@ -449,7 +449,7 @@ class DiskDirectory:
 
     def _open(self, name: str, flag: int) -> DiskFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | flag  # do not block on a pipe
-        return DiskFile(name, os.open(self.path(name), flags, OWNER_ONLY))
+        return DiskFile(name, os.open(self.path(name), flags, OWNER_ONLY_MODE))
 
 
 def make_directories(files: DataDirectory, name: str) -> None:

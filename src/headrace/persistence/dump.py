@@ -18,7 +18,7 @@ from headrace.persistence.lzf import LzfCompressor
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
-from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
+from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream_type, read_stream
 from headrace.persistence.rdb.stream_writer import write_stream
 from headrace.persistence.rdb.versions import RdbVersion
 from headrace.streams.stream import Stream
@@ -101,7 +101,7 @@ def _value(inp: RdbInput, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
     kind = inp.byte()
     if kind == STRING_TYPE:
         return inp.string()
-    if not is_stream(kind):
+    if not is_stream_type(kind):
         raise BadPayload(f"a value of the type {kind}; headrace holds streams and strings only")
     stream = read_stream(inp, kind, keyspace)
     part = inp.remainder()

@@ -25,7 +25,7 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
-from headrace.persistence.check import MANIFEST, log_or_snapshot_in
+from headrace.persistence.check import MANIFEST_SUFFIX, log_or_snapshot_in
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import ObjectStore
@@ -33,16 +33,16 @@ from headrace.persistence.cold.stored_files import StoredFiles
 from headrace.persistence.data_directory import DataDirectory, DirectoryInUse, DiskDirectory, File, write_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.file_checksum import crc_of_file
-from headrace.persistence.rdb.versions import COMPATIBLE
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION
 from headrace.persistence.rdb.writer import SnapshotSize, write_rdb
-from headrace.persistence.recovery import Progress, Recovery, errors_with_paths, expiry_suspended
+from headrace.persistence.recovery import ProgressCallback, Recovery, errors_with_paths, expiry_suspended
 
 FOREIGN_ADVICE = "headrace exports streams and strings only"
 CHECKSUM_BYTES = 8
 TRAILER_BYTES = 1 + CHECKSUM_BYTES  # the opcode of the end, and the CRC-64; zeros: it was not computed
-END = 0xFF
-SPILL = "spill"  # the directory of temporary cold files, in the temporary directory
-NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+END_OPCODE = 0xFF
+SPILL_DIRECTORY = "spill"  # the directory of temporary cold files, in the temporary directory
+NOT_WRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass
@@ -59,18 +59,18 @@ class ExportStore(ColdStore):
 
     def __init__(self, files: ColdFiles, spilled: ColdFiles) -> None:
         super().__init__(files)
-        self.spilled = spilled
+        self.spill_files = spilled
         self.load_count = 0
 
     def write(self, runs: Sequence[Sequence[tuple[bytes, bytes]]]) -> list[Any]:
         """Store runs in temporary files. Raises OSError."""
-        return list(self.spilled.write(runs))
+        return list(self.spill_files.write(runs))
 
     def load(self, place: Any) -> Sequence[tuple[bytes, bytearray]]:
         """Return keys and listpacks of a run. Raises DamagedColdRun."""
         self.load_count += 1
-        is_spilled = place.file.path == self.spilled.path(place.file.name)
-        return (self.spilled if is_spilled else self.files).read(place)
+        is_spilled = place.file.path == self.spill_files.path(place.file.name)
+        return (self.spill_files if is_spilled else self.files).read(place)
 
     def remove_unreferenced(self) -> int:
         """Remove nothing: the files belong to the log."""
@@ -78,13 +78,13 @@ class ExportStore(ColdStore):
 
 
 @contextlib.contextmanager
-def loaded(
+def loaded_data(
     path: str,
     temporary: str,
     new_engine: Callable[[], tuple[Keyspace, Execute]],
     hot_memory: int,
     now_ms: int,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     cold_store: str = "",
 ) -> Iterator[LoadedData]:
     """Load a data directory, the directory of a log, or a snapshot; yield the data for the block.
@@ -106,21 +106,21 @@ def loaded(
         path = log_or_snapshot_in(path)
     directory, name = os.path.split(os.path.abspath(path))
     names = LogFileNames()
-    if name.endswith(MANIFEST):
+    if name.endswith(MANIFEST_SUFFIX):
         directory, below = os.path.split(directory)
-        names = LogFileNames(below, name.removesuffix(MANIFEST))
+        names = LogFileNames(below, name.removesuffix(MANIFEST_SUFFIX))
     files = DiskDirectory(directory, "headrace export")
     keyspace, execute = new_engine()
-    spilled = ColdFiles(DiskDirectory(temporary), SPILL)
+    spilled = ColdFiles(DiskDirectory(temporary), SPILL_DIRECTORY)
     store = ExportStore(ColdFiles(files, names.cold_directory), spilled)
     in_store = ObjectStore(cold_store) if cold_store else None
-    store.files.stored = StoredFiles(files, names.cold_directory, in_store, is_read_only=True)
+    store.files.stored_files = StoredFiles(files, names.cold_directory, in_store, is_read_only=True)
     keyspace.cold_storage = ColdStorage(keyspace, store, hot_memory)
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
     recovery.foreign_advice = FOREIGN_ADVICE
     with contextlib.closing(store.files), contextlib.closing(spilled), _locked(files):
         with expiry_suspended(keyspace), errors_with_paths(files):
-            store.files.stored.load()
+            store.files.stored_files.load()
             _read(recovery, files, names, name)
         if keyspace.cold_storage.last_error:
             raise HeadraceError(f"{temporary}: {keyspace.cold_storage.last_error}")
@@ -129,7 +129,7 @@ def loaded(
 
 def _read(recovery: Recovery, files: DataDirectory, names: LogFileNames, name: str) -> None:
     """Load a log, whose last record may be incomplete, or a snapshot of this name."""
-    if not name.endswith(MANIFEST):
+    if not name.endswith(MANIFEST_SUFFIX):
         recovery.read_snapshot(name)
         return
     manifest = Manifest.load(files, names)
@@ -150,7 +150,7 @@ def _locked(files: DiskDirectory) -> Iterator[None]:
             what = f"give the URL of that server, such as redis://{address}, instead of its directory"
         raise HeadraceError(f"{used.root} is in use by process {used.pid} ({used.holder}): {what}") from None
     except OSError as error:
-        if error.errno not in NOT_WRITABLE:
+        if error.errno not in NOT_WRITABLE_ERRNOS:
             raise HeadraceError(f"{files.root}: {os_error_text(error)}") from None
     try:
         yield
@@ -178,7 +178,7 @@ def write_snapshot(
             write_rdb(
                 data.keyspace,
                 gradual_writer(file),
-                version=COMPATIBLE,
+                version=COMPATIBLE_VERSION,
                 now_ms=now_ms,
                 progress=progress and (lambda done: progress(done, data.store.load_count)),
             )
@@ -193,7 +193,7 @@ def write_snapshot(
     return sizes[0]
 
 
-def check_received(path: str) -> None:
+def check_received_snapshot(path: str) -> None:
     """Raise HeadraceError if a file is not a whole snapshot; its contents are compared with its checksum."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -201,7 +201,11 @@ def check_received(path: str) -> None:
         file.seek(max(size - TRAILER_BYTES, 0))
         trailer = file.read()
         stored = int.from_bytes(trailer[-CHECKSUM_BYTES:], "little")
-        if not head.startswith(SNAPSHOT_HEADS) or size < len(head) + TRAILER_BYTES or trailer[0] != END:
+        if (
+            not head.startswith(SNAPSHOT_HEADS)
+            or size < len(head) + TRAILER_BYTES
+            or trailer[0] != END_OPCODE
+        ):
             raise HeadraceError("the server did not send a whole snapshot")
         if stored and stored != crc_of_file(file.fileno(), size - CHECKSUM_BYTES):
             raise HeadraceError(

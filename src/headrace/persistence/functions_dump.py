@@ -22,14 +22,14 @@ from headrace.persistence.rdb.input import RdbInput
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.versions import RdbVersion
 
-LIBRARY = 0xF5
+LIBRARY_OPCODE = 0xF5
 
 
 def dump_libraries(texts: Iterable[bytes], version: RdbVersion, compress: bool) -> bytes:
     """Return the payload for the source texts of libraries."""
     out = RdbOutput(None, compress, COMPRESSOR)
     for text in texts:
-        out.byte(LIBRARY)
+        out.byte(LIBRARY_OPCODE)
         out.string(text)
     out.u16le(version.rdb_version)
     out.u64le(out.crc())
@@ -50,7 +50,7 @@ def restore_libraries(payload: bytes) -> list[bytes]:
     texts = []
     try:
         while inp.offset() < body:
-            if inp.byte() != LIBRARY:
+            if inp.byte() != LIBRARY_OPCODE:
                 raise BadPayload("it contains something else than libraries")
             texts.append(inp.string())
     except Damaged as error:

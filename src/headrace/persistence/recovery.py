@@ -22,23 +22,23 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.reader import ADVICE, Execute, LogReader, ReplayResult
-from headrace.persistence.damage import Damaged, ForeignData
+from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.data_directory import DataDirectory, DiskDirectory, Source
 from headrace.persistence.rdb.reader import LoadedSnapshot, read_rdb
 from headrace.plurals import plural
 
-FIRST_DATABASE = [b"SELECT", b"0"]
+SELECT_FIRST_DATABASE = [b"SELECT", b"0"]
 FOREIGN_ADVICE = "set `load-skip-foreign-types yes` to start without what has other types"
 SNAPSHOT_ADVICE = "`headrace check FILE` shows what can be read of it; restore another copy"
 
-Progress = Callable[[str, int, int], None]  # file, bytes read, size in bytes
+ProgressCallback = Callable[[str, int, int], None]  # file, bytes read, size in bytes
 
 
 class RecoveryResult(NamedTuple):
     """The result of a recovery."""
 
     manifest: Manifest | None  # None: there is no log yet
-    source: str  # "log", "snapshot" or "nothing"
+    source_kind: str  # "log", "snapshot" or "nothing"
     files: list[str]  # those read, in order, relative to the data directory
     keys: int
     commands: int  # replayed from the log
@@ -58,7 +58,7 @@ def recover(
     dbfilename: str,
     truncated_ok: bool,
     now_ms: int,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     fix_tail: bool = True,
     skip_foreign_types: bool = False,
     foreign_advice: str = FOREIGN_ADVICE,
@@ -103,7 +103,7 @@ def recover(
         recovery.loaded_snapshot.aux if source == "snapshot" and recovery.loaded_snapshot is not None else {}
     )
     if recovery.foreign_counts:
-        left_out = describe_counts(recovery.foreign_counts)
+        left_out = describe_skipped_counts(recovery.foreign_counts)
         recovery.notes.append(f"left out {left_out}: the next snapshot and rewrite do not contain them")
     return RecoveryResult(
         manifest,
@@ -127,7 +127,7 @@ class Recovery:
         keyspace: Keyspace,
         execute: Execute,
         now_ms: int,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         self.files = files
         self.keyspace = keyspace
@@ -165,7 +165,7 @@ class Recovery:
         sizes = [self.files.size(names.path(line.file)) for line in lines]
         for at, line in enumerate(lines):
             name = names.path(line.file)
-            done = self.read_file(name)
+            done = self.read_log_file(name)
             if not done.cut_within:
                 continue
             if any(sizes[at + 1 :]):
@@ -182,23 +182,23 @@ class Recovery:
             if fix_tail:
                 self._cut(name, done.valid_end)
 
-    def read_file(self, name: str) -> ReplayResult:
+    def read_log_file(self, name: str) -> ReplayResult:
         """Load one file of a log: records, a snapshot, or a snapshot followed by records."""
         self.loaded_snapshot = None
         with contextlib.closing(self.files.source(name)) as source:
-            self.execute(FIRST_DATABASE)
+            self.execute(SELECT_FIRST_DATABASE)
             progress = self._progress_of(name, source.size)
             self.reader = LogReader(source, name, self.execute, progress, self.verify_checksums)
             try:
-                done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end)
-            except ForeignData as foreign:
+                done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end_offset)
+            except ForeignDataError as foreign:
                 foreign.advice = foreign.advice or self.foreign_advice
                 raise
         self.files_read.append(name)
         self.commands += done.commands
         if done.size > 0:
             self.last_comment = done.last_comment
-        if done.failed:
+        if done.failed_commands:
             self.notes.append(f"{name}: {describe_failures(done)}")
         return done
 
@@ -213,7 +213,7 @@ class Recovery:
                 skip_foreign_types=self.skip_foreign_types,
                 foreign_advice=self.foreign_advice,
             )
-        except ForeignData as foreign:
+        except ForeignDataError as foreign:
             foreign.file = name
             raise
         except Damaged as damage:
@@ -221,9 +221,9 @@ class Recovery:
                 raise
             raise Damaged(damage.offset, damage.what, name, damage.advice or SNAPSHOT_ADVICE) from None
         self.loaded_snapshot = loaded
-        self.foreign_counts.update({f"{kind} key": n for kind, n in loaded.skipped.items()})
-        if loaded.module_data:
-            self.foreign_counts["module data record"] += loaded.module_data
+        self.foreign_counts.update({f"{kind} key": n for kind, n in loaded.skipped_key_counts.items()})
+        if loaded.module_data_count:
+            self.foreign_counts["module data record"] += loaded.module_data_count
         return loaded
 
     def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
@@ -234,14 +234,14 @@ class Recovery:
 
         def report(done: int) -> None:
             if cold is not None:
-                cold.cool_all()
+                cold.cool_all_to_limit()
             if progress is not None:
                 progress(name, done, size)
 
         return report
 
     def _cut(self, name: str, size: int) -> None:
-        with contextlib.closing(self.files.append(name)) as file:
+        with contextlib.closing(self.files.open_append(name)) as file:
             file.truncate(size)
             file.sync()
 
@@ -305,24 +305,24 @@ def errors_with_paths(files: DataDirectory) -> Iterator[None]:
 def describe_failures(done: ReplayResult) -> str:
     """Describe the commands that returned errors when they were replayed."""
     return (
-        f"{plural(done.failed, 'command')} failed when replayed, the first at byte {done.first_failed}: "
-        + done.first_error.decode(errors="replace")
+        f"{plural(done.failed_commands, 'command')} failed when replayed, the first at byte "
+        f"{done.first_failed_offset}: " + done.first_error.decode(errors="replace")
     )
 
 
-def describe_counts(counts: Mapping[str, int]) -> str:
+def describe_skipped_counts(counts: Mapping[str, int]) -> str:
     """Describe what was skipped because of its type, the most first: `2 list keys, 1 LPUSH command`."""
     return ", ".join(plural(n, what) for what, n in sorted(counts.items(), key=lambda pair: -pair[1]))
 
 
 def labelled_command_counts(skipped: Mapping[str, int]) -> dict[str, int]:
-    """Return counts of skipped commands for describe_counts(): with " command" after each name."""
+    """Return counts of skipped commands for describe_skipped_counts(): with " command" after each name."""
     return {f"{name} command": n for name, n in skipped.items()}
 
 
-def skipped_notes(skipped: Mapping[str, int]) -> list[str]:
+def skipped_command_notes(skipped: Mapping[str, int]) -> list[str]:
     """Return the note about commands of a log that were skipped; an empty list if none were."""
     if not skipped:
         return []
-    counts = describe_counts(labelled_command_counts(skipped))
+    counts = describe_skipped_counts(labelled_command_counts(skipped))
     return [f"left out {counts} in the log: the next rewrite does not contain them"]

@@ -20,11 +20,12 @@ from headrace.resp.request import request
 
 CHANNEL = b"headrace:rules"
 # Those that set rules; and those that only replicas that are Headrace understand, when there are others, too.
-COMMANDS = (b"XCFGSET", b"XGROUP", b"XIDMPRECORD", b"XADD")
-INSTEAD = b"INSTEAD"  # INSTEAD count command ...: Headrace runs this command, and skips the next `count` ones
-TRANSLATED = [b"TRANSLATED"]  # from here on the stream has commands of Redis 7.0 only
-ARRAY = re.compile(rb"\*([1-9]\d{0,6})\r\n")
-BULK = re.compile(rb"\$(\d{1,9})\r\n")
+RECORDED_COMMANDS = (b"XCFGSET", b"XGROUP", b"XIDMPRECORD", b"XADD")
+# INSTEAD count command ...: Headrace runs this command, and skips the next `count` ones.
+REPLACEMENT_WORD = b"INSTEAD"
+TRANSLATION_START = [b"TRANSLATED"]  # from here on the stream has commands of Redis 7.0 only
+ARRAY_HEADER_PATTERN = re.compile(rb"\*([1-9]\d{0,6})\r\n")
+BULK_HEADER_PATTERN = re.compile(rb"\$(\d{1,9})\r\n")
 
 
 def rule_record(words: list[bytes]) -> list[bytes]:
@@ -33,9 +34,9 @@ def rule_record(words: list[bytes]) -> list[bytes]:
 
 
 def recorded_command(effect: list[bytes]) -> list[bytes] | None:
-    """Return the command that an effect records; None if it is not a record of one of COMMANDS."""
+    """Return the command that an effect records; None if it is not a record of one of RECORDED_COMMANDS."""
     words = message_words(effect)
-    return words if words and words[0] in COMMANDS else None
+    return words if words and words[0] in RECORDED_COMMANDS else None
 
 
 def message_words(effect: list[bytes]) -> list[bytes]:
@@ -47,13 +48,13 @@ def message_words(effect: list[bytes]) -> list[bytes]:
 
 def _words(message: bytes) -> list[bytes]:
     """Return the words of a request as clients send it; [] if it is malformed."""
-    head = ARRAY.match(message)
+    head = ARRAY_HEADER_PATTERN.match(message)
     if head is None:
         return []
     words = []
     at = head.end()
     for _ in range(int(head[1])):
-        size = BULK.match(message, at)
+        size = BULK_HEADER_PATTERN.match(message, at)
         if size is None:
             return []
         end = size.end() + int(size[1])

@@ -19,7 +19,7 @@ from headrace.persistence.aof.reader import LogReader
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DiskDirectory
 
-MAYBE_REMOVED = b"NOMKSTREAM"  # the option of XADD that says so
+MAYBE_REMOVED_OPTION = b"NOMKSTREAM"  # the option of XADD that says so
 
 
 @dataclass
@@ -35,7 +35,7 @@ class SavedEntry:
 
 def xadd_arguments(entry: SavedEntry) -> list[bytes]:
     """Return the XADD command of an entry, as the file has it."""
-    option = [MAYBE_REMOVED] if entry.maybe_removed else []
+    option = [MAYBE_REMOVED_OPTION] if entry.maybe_removed else []
     return [b"XADD", entry.key, *option, entry.id, *entry.fields]
 
 
@@ -54,7 +54,7 @@ def read_saved_entries(path: str, visit: Callable[[SavedEntry], None]) -> None:
         if name == b"SELECT" and len(words) == 2 and words[1].isdigit():
             database = int(words[1])
             return None
-        maybe_removed = words[2:3] == [MAYBE_REMOVED]
+        maybe_removed = words[2:3] == [MAYBE_REMOVED_OPTION]
         id_at = 3 if maybe_removed else 2
         fields = words[id_at + 1 :]
         if name != b"XADD" or not fields or len(fields) % 2:

@@ -12,7 +12,7 @@ import cython
 
 from headrace import system
 
-END = cython.declare(cython.longlong, -1)
+NO_STEPS_LEFT = cython.declare(cython.longlong, -1)
 
 
 @cython.ccall
@@ -22,6 +22,6 @@ def run_steps(steps: Iterator[int], slice_ns: cython.longlong) -> cython.longlon
     until: cython.longlong = system.monotonic_ns() + slice_ns
     done: cython.longlong
     while True:
-        done = next(steps, END)
-        if done == END or system.monotonic_ns() >= until:
+        done = next(steps, NO_STEPS_LEFT)
+        if done == NO_STEPS_LEFT or system.monotonic_ns() >= until:
             return done

@@ -27,7 +27,7 @@ from headrace.pipeline.spark_session.class_data_sharing import (
 )
 from headrace.pipeline.spark_session.local_spark import local_spark
 
-WRITE_SECONDS = 600.0  # for the JVM to write the file at its exit, on a busy machine
+WRITE_TIMEOUT_SECONDS = 600.0  # for the JVM to write the file at its exit, on a busy machine
 
 
 class ClassesNotUsed(HeadraceError):
@@ -46,7 +46,7 @@ def write_shared_classes(path: Path) -> None:
         written = Path(scratch) / path.name
         options = f"-XX:ArchiveClassesAtExit={written} {QUIET_JVM_OPTIONS}"
         log = Path(scratch) / "log"
-        with local_spark("shared classes", log, java=options, exit_seconds=WRITE_SECONDS) as spark:
+        with local_spark("shared classes", log, java=options, exit_seconds=WRITE_TIMEOUT_SECONDS) as spark:
             spark.sparkContext.parallelize([1, 2], 2).map(lambda n: n + 1).collect()
             spark.range(10).groupBy((F.col("id") % 2).alias("odd")).count().collect()
             stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
@@ -57,11 +57,11 @@ def write_shared_classes(path: Path) -> None:
             java, class_path = get("java.home"), get("java.class.path")
         if not written.exists():
             raise HeadraceError(f"the JVM did not write its classes: {log.read_text()[-500:].strip()}")
-        check_use(written, java, class_path)
+        check_classes_used(written, java, class_path)
         os.replace(written, path)
 
 
-def check_use(path: Path, java: str, class_path: str) -> None:
+def check_classes_used(path: Path, java: str, class_path: str) -> None:
     """Raise ClassesNotUsed if a JVM with Spark's class path ignores the file.
 
     Java 21 ignores it, because Spark's class path names slf4j-api twice, and the file has it once.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from headrace.positions.entry_ids import START, parse_id
 
-POSITION_FORM = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
+POSITION_PATTERN = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?::(\d{1,9}))?)?)?")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def parse_position(text: str) -> Position:
     Raises:
         ValueError: if the text is not an ID, or one with further parts.
     """
-    found = POSITION_FORM.fullmatch(text)
+    found = POSITION_PATTERN.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not an entry ID")
     entry_id, number, more, fingerprint, generation = found.groups()
@@ -71,11 +71,11 @@ def parse_positions(offsets: Mapping[str, str]) -> Positions:
     return {stream: parse_position(text) for stream, text in offsets.items()}
 
 
-def position_ids(positions: Mapping[str, Position]) -> dict[str, str]:
+def ids_by_stream(positions: Mapping[str, Position]) -> dict[str, str]:
     """Return the IDs alone, sorted by stream."""
     return {stream: positions[stream].id for stream in sorted(positions)}
 
 
-def reached_ids(positions: Mapping[str, Position]) -> dict[str, str]:
+def read_ids_by_stream(positions: Mapping[str, Position]) -> dict[str, str]:
     """Return the IDs of the positions that were read; those chosen by an option are left out."""
     return {stream: each.id for stream, each in positions.items() if each.has_identity}

@@ -27,7 +27,7 @@ from headrace.client.stream_names import stream_key
 from headrace.fingerprint import entry_fingerprint
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.offsets import is_timestamp_offset
-from headrace.positions.position import Position, Positions, reached_ids
+from headrace.positions.position import Position, Positions, read_ids_by_stream
 from headrace.positions.stream_state import StreamReadError, StreamState, parse_stream_state
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def observe_streams(
         pipe.xinfo_stream(stream_key(stream))
 
     found = {}
-    reached = reached_ids(positions or {}) if reached is None else reached
+    reached = read_ids_by_stream(positions or {}) if reached is None else reached
     for stream, replies in servers.request_many(streams, enqueue, reached).items():
         if (observation := _parse_observation(stream, replies)) is not None:
             found[stream] = observation
@@ -85,7 +85,7 @@ def _parse_observation(stream: str, replies: list[Any]) -> StreamObservation | N
     return StreamObservation(parse_stream_state(info), entry_fingerprint(fields[0]) if fields else None)
 
 
-def counter_mismatch(position: Position, state: StreamState) -> str | None:
+def counter_mismatch_reason(position: Position, state: StreamState) -> str | None:
     """Return why the stream's state contradicts the position; None if it does not."""
     if position.id == START:
         return None
@@ -108,10 +108,10 @@ def counter_mismatch(position: Position, state: StreamState) -> str | None:
     return None
 
 
-def identity_mismatch(position: Position, observation: StreamObservation) -> str | None:
+def identity_mismatch_reason(position: Position, observation: StreamObservation) -> str | None:
     """Return why the stream was recreated since the position; None if nothing shows that it was."""
     state = observation.state
-    mismatch = counter_mismatch(position, state)
+    mismatch = counter_mismatch_reason(position, state)
     if mismatch is not None or position.fingerprint is None:
         return mismatch
     if observation.fingerprint is not None:
@@ -149,7 +149,7 @@ class RecreationDetector:
         """The states of the last observation; None before the first one."""
         return self._states
 
-    def observe(
+    def observe_and_report_losses(
         self, streams: Iterable[str], start: Positions, chosen_starts: Mapping[str, str]
     ) -> tuple[dict[str, StreamState], Positions, list[str]]:
         """Observe the streams.
@@ -170,7 +170,9 @@ class RecreationDetector:
             self._missing.discard(stream)
             if at.id == START or not is_read_position(at, chosen_starts.get(stream)):
                 continue
-            mismatch = "it did not exist for a time" if was_missing else identity_mismatch(at, observation)
+            mismatch = (
+                "it did not exist for a time" if was_missing else identity_mismatch_reason(at, observation)
+            )
             if mismatch is not None:
                 begin[stream] = Position(generation=at.generation + 1)
                 losses += self._loss_once(stream, at, mismatch)
@@ -202,7 +204,7 @@ class RecreationDetector:
                 log.warning("The stream %r was deleted; the query had read all its known entries.", stream)
         return losses
 
-    def check_batch(
+    def drop_recreated_streams(
         self, start: Positions, end: Positions, chosen_starts: Mapping[str, str]
     ) -> tuple[Positions, list[str]]:
         """Observe the streams of a batch that is being planned, perhaps again after a restart.
@@ -217,7 +219,7 @@ class RecreationDetector:
             observation = observed.get(stream)
             if observation is None or not is_read_position(end[stream], chosen_starts.get(stream)):
                 continue  # the task itself detects missing entries
-            mismatch = identity_mismatch(end[stream], observation)
+            mismatch = identity_mismatch_reason(end[stream], observation)
             if mismatch is not None:
                 del good[stream]
                 losses.append(
@@ -232,7 +234,7 @@ class RecreationDetector:
     ) -> Positions:
         """Return the positions at the IDs of `end`, with their numbers and fingerprints as far as known.
 
-        observe() must have been called.
+        observe_and_report_losses() must have been called.
 
 
         Args:

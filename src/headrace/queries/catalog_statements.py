@@ -15,15 +15,15 @@ from headrace.columns.declarations import DeclaredColumns, type_name
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import UsageError
 from headrace.plurals import plural
-from headrace.queries.hints import WRITING_STATEMENTS, no_stream_message, write_message
+from headrace.queries.hints import WRITING_STATEMENTS, no_stream_message, write_rejected_message
 from headrace.queries.views import optional_servers, table_columns
 
-NAME = r"(`(?:[^`]|``)+`|[^\s`;]+)"
-SHOW = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)
-DESCRIBE = re.compile(
-    rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?(?:EXTENDED\s+|FORMATTED\s+)?{NAME}\s*;?\s*", re.IGNORECASE
+NAME_PATTERN = r"(`(?:[^`]|``)+`|[^\s`;]+)"
+SHOW_TABLES_PATTERN = re.compile(r"\s*SHOW\s+TABLES(?:\s+(?:LIKE\s+)?'([^']*)')?\s*;?\s*", re.IGNORECASE)
+DESCRIBE_PATTERN = re.compile(
+    rf"\s*DESC(?:RIBE)?\s+(?:TABLE\s+)?(?:EXTENDED\s+|FORMATTED\s+)?{NAME_PATTERN}\s*;?\s*", re.IGNORECASE
 )
-WRITES = re.compile(rf"\s*({'|'.join(WRITING_STATEMENTS)})\b", re.IGNORECASE)
+WRITING_STATEMENT_PATTERN = re.compile(rf"\s*({'|'.join(WRITING_STATEMENTS)})\b", re.IGNORECASE)
 Rows = list[tuple[object, ...]]
 
 
@@ -42,15 +42,15 @@ class CatalogStatement:
 
 def reject_writes(sql: str) -> None:
     """Raise UsageError if the SQL is a statement that writes."""
-    if statement := WRITES.match(sql):
-        raise UsageError(write_message(statement[1].upper()))
+    if statement := WRITING_STATEMENT_PATTERN.match(sql):
+        raise UsageError(write_rejected_message(statement[1].upper()))
 
 
 def parse_catalog_statement(sql: str) -> CatalogStatement | None:
     """Parse SHOW TABLES or DESCRIBE; return None for any other statement."""
-    if match := SHOW.fullmatch(sql):
+    if match := SHOW_TABLES_PATTERN.fullmatch(sql):
         return CatalogStatement(None, "*" if match[1] is None else match[1])
-    if match := DESCRIBE.fullmatch(sql):
+    if match := DESCRIBE_PATTERN.fullmatch(sql):
         name = match[1]
         return CatalogStatement(name[1:-1].replace("``", "`") if name.startswith("`") else name)
     return None
@@ -81,7 +81,7 @@ def run_catalog_statement(
     with optional_servers(url) as servers:
         if statement.table is None:
             return show_tables(servers, contents, statement.pattern)
-        return describe(servers, contents, statement.table, fields or {})
+        return describe_table(servers, contents, statement.table, fields or {})
 
 
 def known_tables(servers: Servers | None, contents: Archive | None) -> list[str]:
@@ -113,7 +113,7 @@ def show_tables(servers: Servers | None, contents: Archive | None, pattern: str)
     return titles, rows
 
 
-def describe(
+def describe_table(
     servers: Servers | None, contents: Archive | None, name: str, fields: Mapping[str, DeclaredColumns]
 ) -> tuple[list[str], Rows]:
     """Return a row for each column of a table: its name, its type, the source of the type."""
@@ -124,8 +124,8 @@ def describe(
     is_declared = name in fields or "" in fields
 
     def known_from(column: str) -> str:
-        if column in of.inferred:
-            return f"inferred from {plural(of.sampled, 'entry')}"
+        if column in of.inferred_names:
+            return f"inferred from {plural(of.sampled_entries, 'entry')}"
         return "declared by --fields" if is_declared else "column of the archive"
 
     rows: Rows = [(field.name, type_name(field.type), "of every entry") for field in ENTRY_COLUMNS]

@@ -20,7 +20,7 @@ from headrace.queries.hints import (
     HasColumns,
     column_hint,
     no_stream_message,
-    write_message,
+    write_rejected_message,
 )
 from headrace.queries.interruptible import InterruptibleConnection, QueryRows, do_nothing
 from headrace.queries.sql_tokens import quoted_for_duckdb
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from headrace.queries.scans import ScannedStream
 
 BATCH_ROWS = 10_000
-UNKNOWN_TABLE = re.compile(r"Table with name (.+?) does not exist")
-UNKNOWN_COLUMN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
+UNKNOWN_TABLE_PATTERN = re.compile(r"Table with name (.+?) does not exist")
+UNKNOWN_COLUMN_PATTERN = re.compile(r'Referenced column "(.+?)" (?:not found|was not found)')
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
         raise UsageError(f"one statement is expected, not {len(statements)}")
     kind = statements[0].type.name.partition("_")[0]  # MERGE_INTO
     if kind in WRITING_STATEMENTS:  # DuckDB would apply it to tables of its own, which end with the query
-        raise UsageError(write_message(kind))
+        raise UsageError(write_rejected_message(kind))
     relation = connection.sql(statements[0])
     if relation is None:
         raise UsageError("the statement returns no rows")
@@ -145,11 +145,11 @@ def query_error(
 ) -> HeadraceError:
     """Return an error of DuckDB as one line, with a hint if a name is unknown."""
     text = str(error)
-    if table := UNKNOWN_TABLE.search(text):
+    if table := UNKNOWN_TABLE_PATTERN.search(text):
         names = [each.stream for each in tables] if known is None else known()
         return UsageError(no_stream_message(table[1].strip('"'), names))
     first = " ".join(text.partition("\n")[0].split())
-    if column := UNKNOWN_COLUMN.search(text):
+    if column := UNKNOWN_COLUMN_PATTERN.search(text):
         return UsageError(f"DuckDB: there is no column {column[1]!r}{column_hint(column[1], tables)}")
     if type(error).__name__ == "ParserException":
         first += keyword_hint(tables)

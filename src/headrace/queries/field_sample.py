@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.archive.files import Archive
-from headrace.archive.sampling import sample_files
+from headrace.archive.sampling import sample_and_unread_count
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
 
@@ -41,7 +41,7 @@ def sample_fields(servers: Servers | None, contents: Archive | None, stream: str
     live = sample_both_ends(servers, [stream], SAMPLE_ENTRIES)[stream] if servers else []
     found = [] if isinstance(live, Exception) else live  # the stream may be only in the archive
     files = [file for file in contents.files if file.stream == stream] if contents else []
-    archived, unread = sample_files(files)
+    archived, unread = sample_and_unread_count(files)
     return FieldSample([*found, *archived], unread)
 
 

@@ -32,7 +32,7 @@ def no_table_message(sql: str, otherwise: str) -> str:
     return otherwise
 
 
-def write_message(statement: str) -> str:
+def write_rejected_message(statement: str) -> str:
     """Return the error for a statement that writes, such as INSERT."""
     return f"a query only reads, so {statement} is not possible; use headrace add or load"
 

@@ -11,20 +11,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-COMMENT = r"--[^\n]*|/\*.*?(?:\*/|\Z)"
-BACKQUOTED = r"`(?:[^`]|``)+`"
-DOUBLE_QUOTED = r'"(?:[^"]|"")+"'
-SPARK_LITERAL = r"'(?:[^'\\]|\\.|'')*'"
-DUCKDB_LITERAL = r"\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
+COMMENT_PATTERN = r"--[^\n]*|/\*.*?(?:\*/|\Z)"
+BACKQUOTED_PATTERN = r"`(?:[^`]|``)+`"
+DOUBLE_QUOTED_PATTERN = r'"(?:[^"]|"")+"'
+SPARK_LITERAL_PATTERN = r"'(?:[^'\\]|\\.|'')*'"
+DUCKDB_LITERAL_PATTERN = r"\b[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 
-CALL = re.compile(r"\s*\(")
-TABLE = re.compile(rf"\b(?:FROM|JOIN)\s+({BACKQUOTED}|{DOUBLE_QUOTED}|\w+)", re.IGNORECASE)
+CALL_PATTERN = re.compile(r"\s*\(")
+TABLE_NAME_PATTERN = re.compile(
+    rf"\b(?:FROM|JOIN)\s+({BACKQUOTED_PATTERN}|{DOUBLE_QUOTED_PATTERN}|\w+)", re.IGNORECASE
+)
 
 
 def token_pattern(literal: str) -> re.Pattern[str]:
     """Return the pattern of all tokens that are not punctuation."""
     return re.compile(
-        f"(?P<comment>{COMMENT})|(?P<literal>{literal})|(?P<back>{BACKQUOTED})|(?P<double>{DOUBLE_QUOTED})"
+        f"(?P<comment>{COMMENT_PATTERN})|(?P<literal>{literal})|(?P<back>{BACKQUOTED_PATTERN})|(?P<double>{DOUBLE_QUOTED_PATTERN})"
         r"|(?P<word>\w+)",
         re.DOTALL,
     )
@@ -35,28 +37,28 @@ class Dialect:
     """The SQL of one engine.
 
     Attributes:
-        tokens: Its tokens.
-        whole_rows: What makes a query read columns that it does not name.
+        tokens_pattern: Its tokens.
+        whole_rows_pattern: What makes a query read columns that it does not name.
     """
 
-    tokens: re.Pattern[str]
-    whole_rows: re.Pattern[str]
+    tokens_pattern: re.Pattern[str]
+    whole_rows_pattern: re.Pattern[str]
 
 
-SPARK = Dialect(
-    token_pattern(SPARK_LITERAL),
+SPARK_DIALECT = Dialect(
+    token_pattern(SPARK_LITERAL_PATTERN),
     re.compile(r"\*|\|>|(?:^|\()\s*FROM\b|\b(?:NATURAL|PIVOT|UNPIVOT|TABLE)\b", re.IGNORECASE),
 )
 # DuckDB says for each scan which columns it needs. Only those of a condition must be named.
-DUCKDB = Dialect(token_pattern(DUCKDB_LITERAL), re.compile(r"\*|\bCOLUMNS\b", re.IGNORECASE))
+DUCKDB_DIALECT = Dialect(token_pattern(DUCKDB_LITERAL_PATTERN), re.compile(r"\*|\bCOLUMNS\b", re.IGNORECASE))
 
 
-def identifiers(sql: str, dialect: Dialect = SPARK, functions: bool = True) -> list[str]:
+def identifiers(sql: str, dialect: Dialect = SPARK_DIALECT, functions: bool = True) -> list[str]:
     """Return the words and quoted names in the SQL, each once; functions: also the names before a `(`."""
     found = []
-    for match in dialect.tokens.finditer(sql):
+    for match in dialect.tokens_pattern.finditer(sql):
         if match["word"]:
-            if functions or not CALL.match(sql, match.end()):
+            if functions or not CALL_PATTERN.match(sql, match.end()):
                 found.append(match[0])
         elif match["back"] or match["double"]:
             found.append(unquoted(match[0]))
@@ -69,15 +71,17 @@ def unquoted(name: str) -> str:
     return name[1:-1].replace(quote * 2, quote) if quote in '`"' else name
 
 
-def without_literals(sql: str, dialect: Dialect = SPARK) -> str:
+def without_literals(sql: str, dialect: Dialect = SPARK_DIALECT) -> str:
     """Return the SQL without its string literals and comments."""
-    return dialect.tokens.sub(lambda found: " " if found["comment"] or found["literal"] else found[0], sql)
+    return dialect.tokens_pattern.sub(
+        lambda found: " " if found["comment"] or found["literal"] else found[0], sql
+    )
 
 
 def reads_whole_rows(sql: str, dialect: Dialect) -> bool:
     """Return whether the SQL reads columns that it does not name."""
-    bare = dialect.tokens.sub(lambda found: found[0] if found["word"] else " ", sql)
-    return dialect.whole_rows.search(re.sub(r"\(\s*\*\s*\)", "()", bare)) is not None
+    bare = dialect.tokens_pattern.sub(lambda found: found[0] if found["word"] else " ", sql)
+    return dialect.whole_rows_pattern.search(re.sub(r"\(\s*\*\s*\)", "()", bare)) is not None
 
 
 def quoted_for_duckdb(sql: str) -> str:
@@ -88,4 +92,4 @@ def quoted_for_duckdb(sql: str) -> str:
             return found[0]
         return '"' + unquoted(found[0]).replace('"', '""') + '"'
 
-    return DUCKDB.tokens.sub(double_quoted, sql)
+    return DUCKDB_DIALECT.tokens_pattern.sub(double_quoted, sql)

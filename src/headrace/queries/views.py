@@ -28,8 +28,8 @@ from headrace.positions.stream_state import stream_states
 from headrace.queries.field_sample import sample_fields
 from headrace.queries.hints import no_table_message
 from headrace.queries.sql_tokens import (
-    SPARK,
-    TABLE,
+    SPARK_DIALECT,
+    TABLE_NAME_PATTERN,
     Dialect,
     identifiers,
     reads_whole_rows,
@@ -38,8 +38,8 @@ from headrace.queries.sql_tokens import (
 )
 from headrace.suggestions import suggestion_suffix
 
-NOT_FIELDS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
-INFERRED = DeclaredColumns(pa.schema([]), infers_others=True)
+NON_FIELD_COLUMNS = {"id", "timestamp", "sequence", "_corrupt_record", EXACT_COLUMN}  # columns of an archive
+ALL_COLUMNS_INFERRED = DeclaredColumns(pa.schema([]), infers_others=True)
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class TableColumns:
 
     Attributes:
         fields: All fields that a query can name.
-        sampled: The number of entries from which types were inferred; 0 if none was inferred.
-        inferred: The names of the fields whose types were inferred.
-        hidden: Field names of the sample that cannot be columns.
+        sampled_entries: The number of entries from which types were inferred; 0 if none was inferred.
+        inferred_names: The names of the fields whose types were inferred.
+        hidden_names: Field names of the sample that cannot be columns.
         unread_files: The number of archived files that the sample has no entry of.
     """
 
     fields: pa.Schema
-    sampled: int = 0
-    inferred: frozenset[str] = frozenset()
-    hidden: tuple[str, ...] = ()
+    sampled_entries: int = 0
+    inferred_names: frozenset[str] = frozenset()
+    hidden_names: tuple[str, ...] = ()
     unread_files: int = 0
 
 
@@ -68,20 +68,20 @@ class StreamView:
     Attributes:
         stream: The stream's name, and the view's.
         columns: The columns that the query names.
-        table: All columns that a query can name, and how they were determined.
-        removed: The number of entries that were added to the stream and that the view lacks: they were
-            trimmed or deleted, and no archive is read.
+        table_columns: All columns that a query can name, and how they were determined.
+        removed_entries: The number of entries that were added to the stream and that the view lacks: they
+            were trimmed or deleted, and no archive is read.
     """
 
     stream: str
     columns: pa.Schema
-    table: TableColumns
-    removed: int = 0
+    table_columns: TableColumns
+    removed_entries: int = 0
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of all fields."""
-        return tuple(self.table.fields.names)
+        return tuple(self.table_columns.fields.names)
 
 
 def find_views(
@@ -90,7 +90,7 @@ def find_views(
     *,
     archive: str | os.PathLike[str] | ArchiveLocation | None = None,
     fields: Mapping[str, DeclaredColumns] | None = None,
-    dialect: Dialect = SPARK,
+    dialect: Dialect = SPARK_DIALECT,
 ) -> list[StreamView]:
     """Return a view for each stream that a query names, in the order in which it names them.
 
@@ -143,7 +143,7 @@ def table_columns(
     A column of the archive has the archive's type. A field that is no column of the archive, such as a new
     one of the live stream, gets its type from a sample.
     """
-    columns = declared.get(stream, declared.get("", INFERRED))
+    columns = declared.get(stream, declared.get("", ALL_COLUMNS_INFERRED))
     if not columns.infers_others:
         return TableColumns(columns.schema)
     archived = None if contents is None else archived_columns(contents, stream)
@@ -170,7 +170,7 @@ def streams_in_query(
     archived = {file.stream for file in contents.files} if contents else set()
     names = [word for word in words if key_types.get(word) == b"stream" or word in archived]
     if not names:
-        table = TABLE.search(without_literals(sql, dialect))
+        table = TABLE_NAME_PATTERN.search(without_literals(sql, dialect))
         if table is not None:
             name = unquoted(table[1])
             if hint := suggestion_suffix(name, [*archived, *(servers.scan(".*") if servers else ())]):
@@ -188,10 +188,10 @@ def archived_columns(contents: Archive, stream: str) -> pa.Schema | None:
     """Return a stream's typed columns; None if the archive has a map of fields, or not the stream."""
     if has_fields_map(contents.columns) or all(file.stream != stream for file in contents.files):
         return None
-    return pa.schema([each for each in contents.columns if each.name not in NOT_FIELDS])
+    return pa.schema([each for each in contents.columns if each.name not in NON_FIELD_COLUMNS])
 
 
-def used_columns(sql: str, columns: pa.Schema, dialect: Dialect = SPARK) -> pa.Schema:
+def used_columns(sql: str, columns: pa.Schema, dialect: Dialect = SPARK_DIALECT) -> pa.Schema:
     """Return the columns that the SQL names, including those of every entry; all if it reads whole rows."""
     every = with_entry_columns(columns)
     if reads_whole_rows(sql, dialect):

@@ -40,17 +40,17 @@ from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
 
 LOG = logging.getLogger("headrace")
-MARKER = "headrace.primary"  # exists while this server may have entries that no other one has
+MARKER_FILE_NAME = "headrace.primary"  # exists while this server may have entries that no other one has
 MARKER_TEXT = b"This server was a primary: it saves its own entries before it loads those of another one.\n"
 BUFFER_BYTES = 256 * 1024
-Id = tuple[int, int]
+EntryId = tuple[int, int]
 
 
 @dataclass
 class SavedTail:
     """What was saved: the name of the file, and how many entries of how many streams it has."""
 
-    name: str
+    file_name: str
     entry_count: int = 0
     maybe_removed_count: int = 0  # of these: the new primary may have had and removed them
     stream_count: int = 0
@@ -60,16 +60,16 @@ class DivergentTail:
     """The entries that only this server may have, from when it becomes a primary until it follows another."""
 
     def __init__(self, files: DataDirectory, keyspace: Keyspace) -> None:
-        self.files = files
+        self.data_directory = files
         self.keyspace = keyspace
         self.is_possible = False
 
     # Whether there may be one.
 
-    def load(self) -> None:
+    def load_marker(self) -> None:
         """Read from the disk whether this server was a primary before it was started."""
         with contextlib.suppress(OSError):
-            self.is_possible = self.files.exists(MARKER)
+            self.is_possible = self.data_directory.exists(MARKER_FILE_NAME)
 
     def mark_possible(self) -> None:
         """Mark, also on the disk, that this server is a primary with replicas now.
@@ -80,11 +80,11 @@ class DivergentTail:
             return
         self.is_possible = True
         try:
-            with contextlib.closing(self.files.create(MARKER)) as file:
+            with contextlib.closing(self.data_directory.create(MARKER_FILE_NAME)) as file:
                 write_all(file, MARKER_TEXT)
         except OSError as error:
             text = "cannot create %s (%s): if the server crashes, what only it has may be lost as a replica"
-            LOG.warning(text, MARKER, os_error_text(error))
+            LOG.warning(text, MARKER_FILE_NAME, os_error_text(error))
 
     def mark_impossible(self) -> None:
         """Remove that mark: the data is now another primary's, or continues it."""
@@ -92,7 +92,7 @@ class DivergentTail:
             return
         self.is_possible = False
         with contextlib.suppress(OSError):
-            self.files.remove(MARKER)
+            self.data_directory.remove(MARKER_FILE_NAME)
 
     # Saving it.
 
@@ -110,7 +110,7 @@ class DivergentTail:
         """
         if not self.is_possible:
             return None
-        writer = _TailWriter(self.files)
+        writer = _TailWriter(self.data_directory)
         try:
             for index, database in enumerate(self.keyspace.databases):
                 for key, old in list(database.values.items()):
@@ -136,7 +136,7 @@ def _report(saved: SavedTail) -> None:
         plural(saved.entry_count, "entry"),
         plural(saved.stream_count, "stream"),
         removed,
-        saved.name,
+        saved.file_name,
     )
 
 
@@ -165,8 +165,8 @@ class _TailWriter:
 
     def _flush(self) -> None:
         if self.file is None:
-            self.saved.name = new_name(self.files)
-            self.file = self.files.create(self.saved.name)
+            self.saved.file_name = new_file_name(self.files)
+            self.file = self.files.create(self.saved.file_name)
         self.buffer.write_to(self.file)
         self.buffer.clear()
 
@@ -186,10 +186,10 @@ class _TailWriter:
         if self.file is not None:
             self.file.close()
             with contextlib.suppress(OSError):
-                self.files.remove(self.saved.name)
+                self.files.remove(self.saved.file_name)
 
 
-def new_name(files: DataDirectory) -> str:
+def new_file_name(files: DataDirectory) -> str:
     """Return a name with the present time for a file, which no file has. Raises OSError."""
     stem = f"divergent-entries-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     name, number = f"{stem}.resp", 1
@@ -232,11 +232,11 @@ def nodes_of(stream: Stream) -> Iterator[Node]:
 
 def has_equal_node(stream: Stream, node: Node) -> bool:
     """Return whether the stream has a node with the same first ID and the same bytes."""
-    twin = stream.node_for(node.ms, node.seq)
+    twin = stream.node_for_id(node.ms, node.seq)
     return twin is not None and twin.key() == node.key() and twin.pack.to_bytes() == node.pack.to_bytes()
 
 
-def last_common_id(old: Stream, new: Stream) -> Id | None:
+def last_common_id(old: Stream, new: Stream) -> EntryId | None:
     """Return the ID of the last entry that both streams have; None if there is none."""
     entries = StreamIterator(old, 0, 0, old.last_ms, old.last_seq, True)
     while entries.next():
@@ -246,13 +246,13 @@ def last_common_id(old: Stream, new: Stream) -> Id | None:
     return None
 
 
-def fields_of(stream: Stream, entry: Id) -> list[bytes] | None:
+def fields_of(stream: Stream, entry: EntryId) -> list[bytes] | None:
     """Return an entry as [name, value, ...]; None if there is none with that ID."""
     found = StreamIterator(stream, *entry, *entry, False)
     return found.remaining_pieces() if found.next() else None
 
 
-def may_have_removed(stream: Stream, entry: Id) -> bool:
+def may_have_removed(stream: Stream, entry: EntryId) -> bool:
     """Return whether the stream, which lacks the entry, may have had it and deleted or trimmed it."""
     if not stream.length:
         return entry <= (stream.last_ms, stream.last_seq)

@@ -7,7 +7,7 @@ On a replica the stream is that of its own primary, byte for byte: see feed_raw(
 
 All replicas read the same stream, so that positions mean the same everywhere. The stream is translated (see
 translation.py) while a replica, or a replica of a replica, knows the commands of Redis 7.0 only; and for
-RETURN_MS after the connection of such a replica was lost.
+TRANSLATION_GRACE_MS after the connection of such a replica was lost.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 from headrace.commands.session import Session
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.encoded_effects import EncodedEffects
-from headrace.persistence.aof.log_buffer import Item, LogBuffer
-from headrace.persistence.rule_records import TRANSLATED, rule_record
+from headrace.persistence.aof.log_buffer import DatabaseRequest, LogBuffer
+from headrace.persistence.rule_records import TRANSLATION_START, rule_record
 from headrace.replication.backlog import Backlog
 from headrace.replication.history import History
-from headrace.replication.translation import FormOf, Translator, first_unsupported_command, no_form
+from headrace.replication.translation import OlderFormFunction, Translator, first_unsupported_command, no_form
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 GETACK = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n"
-NEVER = 1 << 62
-RETURN_MS = 60_000  # how long the stream is translated for a replica whose connection was lost
-CHECKED_MAX = 16 << 20  # bytes of the stream that are searched for newer commands for one replica
+POSITION_MAX = 1 << 62
+TRANSLATION_GRACE_MS = 60_000  # how long the stream is translated for a replica whose connection was lost
+CHECKED_BYTES_MAX = 16 << 20  # bytes of the stream that are searched for newer commands for one replica
 
-HEADRACE = "headrace"  # the capability of a replica that knows all commands
+HEADRACE_CAPABILITY = "headrace"  # the capability of a replica that knows all commands
 
 # States of a replica, as INFO shows them.
 WAITS, RECEIVES, ONLINE = "wait_bgsave", "send_bulk", "online"
@@ -47,7 +47,7 @@ class Replica:
     capabilities: set[str] = field(default_factory=set)
     rdb_only: bool = False  # it closes after the snapshot
     without_keys: bool = False  # it wants libraries of functions only
-    legacy: bool = False  # it used SYNC: it never acknowledges
+    used_legacy_sync: bool = False  # it used SYNC: it never acknowledges
     wants_translation: bool = False  # it knows all commands, but replicas of its own do not
     state: str = ""
     position: int = 0  # the next byte to send
@@ -56,7 +56,7 @@ class Replica:
     acknowledged_ms: int = 0
     waits_for_ack: bool = False  # it is loading: nothing is sent until its first acknowledgement
     snapshot_bytes_taken: int = -1  # bytes of the snapshot that its socket has taken
-    received_ms: int = 0  # when it last took some
+    snapshot_progress_ms: int = 0  # when it last took some
     over_soft_limit_ms: int = 0  # since when it has been too far behind; 0: it is not
 
     @property
@@ -67,13 +67,13 @@ class Replica:
     def last_sign_ms(self) -> int:
         """Return when it last acknowledged, or showed that it is still loading its snapshot."""
         if self.waits_for_ack:
-            return max(self.acknowledged_ms, self.session.active_ms)
+            return max(self.acknowledged_ms, self.session.last_request_ms)
         return self.acknowledged_ms
 
     @property
     def knows_redis7_only(self) -> bool:
         """Whether it follows the stream, or will, and knows the commands of Redis 7.0 only."""
-        return HEADRACE not in self.capabilities and not self.rdb_only
+        return HEADRACE_CAPABILITY not in self.capabilities and not self.rdb_only
 
     @property
     def needs_translation(self) -> bool:
@@ -86,11 +86,11 @@ class Primary:
 
     def __init__(self, keyspace: Keyspace, encoded: EncodedEffects) -> None:
         self.translator = Translator(keyspace)
-        self.encoded = encoded
+        self.encoded_effects = encoded
         self.history = History()
         self.backlog: Backlog | None = None
         self.replicas: list[Replica] = []
-        self.backlog_bytes = 1 << 20  # repl-backlog-size
+        self.backlog_max_bytes = 1 << 20  # repl-backlog-size
         self.translates = False  # a replica needs it, or one that may come back
         self._translated_from = 0  # while it does: the stream has commands of Redis 7.0 only from here on
         self._returning: list[tuple[int, int]] = []  # position and deadline of replicas that may come back
@@ -99,7 +99,7 @@ class Primary:
         self._trimmed_at = 0
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """The offset: the position after the last byte of the stream."""
         return self._position if self.backlog is None else self.backlog.end
 
@@ -107,9 +107,9 @@ class Primary:
         """Begin to keep the stream, in a new history: what came before was not kept."""
         if self.backlog is None:
             self.history.begin()
-            self.set_position(self._position)
+            self.restart_backlog_at(self._position)
 
-    def set_position(self, position: int) -> None:
+    def restart_backlog_at(self, position: int) -> None:
         """Begin an empty backlog at this position; replicas that are behind it cannot continue."""
         self.backlog = Backlog(position)
         self._trimmed_at = self._translated_from = position
@@ -118,13 +118,13 @@ class Primary:
 
     def close_backlog(self) -> None:
         """Stop keeping the stream: no replica has come back for a long time."""
-        self._position = self.end
+        self._position = self.end_offset
         self.backlog = None
         self.history.begin()
 
     # Feeding.
 
-    def feed(self, items: list[Item], form_of: FormOf = no_form) -> bool:
+    def feed(self, items: list[DatabaseRequest], form_of: OlderFormFunction = no_form) -> bool:
         """Append the effects of this turn that are not in the stream yet; return whether any were appended.
 
         Args:
@@ -134,7 +134,7 @@ class Primary:
         Raises:
             MemoryError: the stream has none of them.
         """
-        encoded = self.encoded
+        encoded = self.encoded_effects
         if self.backlog is None or not encoded.has_unfed():
             encoded.mark_fed()
             return False
@@ -159,7 +159,7 @@ class Primary:
 
     def force_select(self) -> None:
         """Write a SELECT before the next effect: a replica that starts here knows no database."""
-        self.encoded.forget_database()
+        self.encoded_effects.forget_database()
         self._translated.forget_database()
 
     def _trim(self) -> None:
@@ -168,8 +168,10 @@ class Primary:
         assert backlog is not None
         if backlog.end - self._trimmed_at > 1 << 16:
             self._trimmed_at = backlog.end
-            needed = min((replica.position for replica in self.replicas if replica.state), default=NEVER)
-            backlog.trim(self.backlog_bytes, needed)
+            needed = min(
+                (replica.position for replica in self.replicas if replica.state), default=POSITION_MAX
+            )
+            backlog.trim(self.backlog_max_bytes, needed)
 
     # Replicas.
 
@@ -179,10 +181,10 @@ class Primary:
         self.update_translation(now_ms)
 
     def remove(self, replica: Replica, now_ms: int) -> None:
-        """Remove a disconnected replica. For RETURN_MS the stream stays translated for it."""
+        """Remove a disconnected replica. For TRANSLATION_GRACE_MS the stream stays translated for it."""
         self.replicas.remove(replica)
-        if replica.needs_translation and replica.state == ONLINE and not replica.legacy:
-            self._returning.append((max(replica.acknowledged_offset, 0), now_ms + RETURN_MS))
+        if replica.needs_translation and replica.state == ONLINE and not replica.used_legacy_sync:
+            self._returning.append((max(replica.acknowledged_offset, 0), now_ms + TRANSLATION_GRACE_MS))
         self.update_translation(now_ms)
 
     def update_translation(self, now_ms: int) -> None:
@@ -191,18 +193,18 @@ class Primary:
         self._returning = [one for one in self._returning if one[0] >= start and one[1] > now_ms]
         needed = any(replica.needs_translation for replica in self.replicas) or bool(self._returning)
         if needed and not self.translates:
-            self._translated_from = self.end
+            self._translated_from = self.end_offset
         if needed != self.translates:
             self.translates = needed
             self.force_select()  # the stream is encoded by another buffer now
 
     def feed_translation_mark(self) -> None:
         """Tell replicas that are Headrace that the stream is translated from here on."""
-        self.feed_command(rule_record(TRANSLATED))
+        self.feed_command(rule_record(TRANSLATION_START))
 
     def note_newer_command(self) -> None:
         """Mark that the stream up to its present end has commands that Redis 7.0 does not know."""
-        self._translated_from = self.end
+        self._translated_from = self.end_offset
 
     def can_continue(self, replica: Replica, history: str, position: int) -> bool:
         """Return whether a replica with the data at this position of that history can continue.
@@ -220,24 +222,24 @@ class Primary:
         """Return whether Redis 7.0 knows all commands from this position on."""
         assert self.backlog is not None
         size = self._translated_from - position
-        if not 0 < size <= CHECKED_MAX:
+        if not 0 < size <= CHECKED_BYTES_MAX:
             return size <= 0
         return not first_unsupported_command(self.backlog.read(position, size))
 
-    def online(self) -> list[Replica]:
+    def online_replicas(self) -> list[Replica]:
         """Return the replicas that follow the stream."""
         return [replica for replica in self.replicas if replica.is_online]
 
-    def count_acknowledged(self, offset: int) -> int:
+    def count_acknowledged_replicas(self, offset: int) -> int:
         """Return how many replicas have applied the stream up to the offset."""
         return sum(replica.is_online and replica.acknowledged_offset >= offset for replica in self.replicas)
 
     def offset_of_quorum(self, size: int) -> int:
         """Return the offset up to which `size` replicas have applied the stream; -1 if there are fewer."""
-        offsets = sorted((replica.acknowledged_offset for replica in self.online()), reverse=True)
+        offsets = sorted((replica.acknowledged_offset for replica in self.online_replicas()), reverse=True)
         return offsets[size - 1] if size <= len(offsets) else -1
 
-    def count_synced(self, offset: int) -> int:
+    def count_synced_replicas(self, offset: int) -> int:
         """Return how many replicas have synced the stream up to the offset to their logs."""
         return sum(replica.is_online and replica.synced_offset >= offset for replica in self.replicas)
 

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from headrace.replication.stored_position import OFFSET_MAX
 from headrace.replication.stream_reader import LinkError as LinkError
-from headrace.replication.stream_reader import ReplicationReader, shown
+from headrace.replication.stream_reader import ReplicationReader, shown_bytes
 from headrace.resp.request import request
 
 # States, as ROLE names them. The owner adds those of a link without a connection: connect, connecting.
@@ -38,9 +38,9 @@ CAPABILITIES = (
     "headrace",
 )  # the last one: it knows commands of Headrace
 LINE_MAX = 4096  # bytes of a reply during the handshake
-MARK_BYTES = 40
+EOF_MARK_BYTES = 40
 ID_LENGTH = 40
-RETRY_LATER = (b"-NOMASTERLINK", b"-LOADING")
+RETRY_LATER_ERRORS = (b"-NOMASTERLINK", b"-LOADING")
 ACCEPTED_PING_ERRORS = (b"-NOAUTH", b"-NOPERM", b"-ERR operation not permitted")
 
 # Steps: what the next bytes from the primary are.
@@ -96,14 +96,14 @@ class ReplicaLink:
         """
         self.settings = settings
         self.events = events
-        self.history = history
-        self.failover = failover
+        self.replication_id = history
+        self.requests_takeover = failover
         self.may_have_taken_over = False  # the primary was asked to, and has not refused
         self.outgoing = bytearray()  # to send; the owner deletes what it has sent
         self.stream_dialect = ""  # see stream_dialect.py; empty if the primary does not say it
-        self.legacy = False  # the primary knows no PSYNC: offsets mean nothing to it
+        self.primary_lacks_psync = False  # the primary knows no PSYNC: offsets mean nothing to it
         self.last_received_ms = now_ms
-        self.snapshot_bytes = 0  # of the whole snapshot; 0: unknown
+        self.snapshot_size = 0  # of the whole snapshot; 0: unknown
         self.snapshot_received = 0
         self.synced_offset = -1  # up to which the own log is synced; -1: there is none
         self._ack_ms = 0
@@ -121,7 +121,7 @@ class ReplicaLink:
     @property
     def offset(self) -> int:
         """The number of bytes of the stream that were applied."""
-        return self._reader.offset
+        return self._reader.applied_offset
 
     @property
     def state(self) -> str:
@@ -143,7 +143,7 @@ class ReplicaLink:
     @property
     def received_offset(self) -> int:
         """The offset of the end of the stream received so far; it may not be applied yet."""
-        return self._reader.end if self._step == _STREAM else self.offset
+        return self._reader.received_end_offset if self._step == _STREAM else self.offset
 
     # Bytes.
 
@@ -159,7 +159,7 @@ class ReplicaLink:
             while self._step < _SNAPSHOT and (end := self._line.find(b"\n")) >= 0:
                 if end > LINE_MAX:
                     raise LinkError(
-                        f"the primary sent a line of {end} bytes: {shown(bytes(self._line[:end]))}"
+                        f"the primary sent a line of {end} bytes: {shown_bytes(bytes(self._line[:end]))}"
                     )
                 line = bytes(self._line[:end]).removesuffix(b"\r")
                 del self._line[: end + 1]
@@ -170,7 +170,7 @@ class ReplicaLink:
                 self._line.clear()
                 self.receive(rest, now_ms)
             elif len(self._line) > LINE_MAX:
-                raise LinkError(f"the primary sent no line, but {shown(self._line)}")
+                raise LinkError(f"the primary sent no line, but {shown_bytes(self._line)}")
 
     def _send(self, *words: bytes) -> None:
         self.outgoing += request(*words)
@@ -181,11 +181,11 @@ class ReplicaLink:
         step = self._step
         if step == _PONG:
             if not line.startswith((b"+", *ACCEPTED_PING_ERRORS)):
-                raise LinkError(f"the primary answered PING with {shown(line)}")
+                raise LinkError(f"the primary answered PING with {shown_bytes(line)}")
             self._authenticate()
         elif step == _AUTH:
             if not line.startswith(b"+"):
-                raise LinkError(f"the primary rejected masteruser and masterauth: {shown(line)}")
+                raise LinkError(f"the primary rejected masteruser and masterauth: {shown_bytes(line)}")
             self._announce_port()
         elif step == _PORT:
             self._announce_address()
@@ -226,37 +226,37 @@ class ReplicaLink:
         self._step = _CAPA
 
     def _ask_for_stream(self) -> None:
-        if self.history is None:
+        if self.replication_id is None:
             self._send(b"PSYNC", b"?", b"-1")
         else:
-            more = [b"FAILOVER"] if self.failover else []
-            self.may_have_taken_over = self.failover
-            self._send(b"PSYNC", self.history.encode(), b"%d" % (self.offset + 1), *more)
+            more = [b"FAILOVER"] if self.requests_takeover else []
+            self.may_have_taken_over = self.requests_takeover
+            self._send(b"PSYNC", self.replication_id.encode(), b"%d" % (self.offset + 1), *more)
         self._step = _PSYNC
 
     def _receive_psync_reply(self, line: bytes) -> None:
         words = line.split() or [b""]
         if line.startswith(b"-"):
             self.may_have_taken_over = False
-        if words[0] == b"+CONTINUE" and len(words) <= 2 and self.history is not None:
+        if words[0] == b"+CONTINUE" and len(words) <= 2 and self.replication_id is not None:
             if len(words) == 2:
-                self.history = history_id(words[1], line)
+                self.replication_id = parse_replication_id(words[1], line)
             self._step = _STREAM
             self._reader.is_open = True
-            self.events.on_continue(self.history)
+            self.events.on_continue(self.replication_id)
         elif words[0] == b"+FULLRESYNC" and len(words) == 3 and words[2].isdigit():
             offset = int(words[2])
             if offset > OFFSET_MAX:
-                raise LinkError(f"the primary sent an offset that is too large: {shown(line)}")
-            self.history = history_id(words[1], line)
+                raise LinkError(f"the primary sent an offset that is too large: {shown_bytes(line)}")
+            self.replication_id = parse_replication_id(words[1], line)
             self._reader.begin(offset)
             self._step = _SIZE
-            self.events.on_snapshot_begins(self.history, self.offset)
-        elif line.startswith(RETRY_LATER) or self.failover or not line.startswith(b"-"):
-            raise LinkError(f"the primary answered PSYNC with {shown(line)}")
+            self.events.on_snapshot_begins(self.replication_id, self.offset)
+        elif line.startswith(RETRY_LATER_ERRORS) or self.requests_takeover or not line.startswith(b"-"):
+            raise LinkError(f"the primary answered PSYNC with {shown_bytes(line)}")
         else:
-            self.legacy = True
-            self.history = None
+            self.primary_lacks_psync = True
+            self.replication_id = None
             self._reader.begin(0)
             self.outgoing += b"SYNC\r\n"
             self._step = _SIZE
@@ -266,14 +266,14 @@ class ReplicaLink:
     def _receive_size(self, line: bytes) -> None:
         size = line[1:]
         if not line.startswith(b"$"):
-            raise LinkError(f"the primary sent {shown(line)} instead of a snapshot")
-        if size.startswith(b"EOF:") and len(size) == 4 + MARK_BYTES:
+            raise LinkError(f"the primary sent {shown_bytes(line)} instead of a snapshot")
+        if size.startswith(b"EOF:") and len(size) == 4 + EOF_MARK_BYTES:
             self._mark = size[4:]
         elif size.isdigit() and int(size) <= OFFSET_MAX:
-            self.snapshot_bytes = self._left = int(size)
+            self.snapshot_size = self._left = int(size)
         else:
-            raise LinkError(f"the primary sent an invalid size of the snapshot: {shown(line)}")
-        if self.legacy:
+            raise LinkError(f"the primary sent an invalid size of the snapshot: {shown_bytes(line)}")
+        if self.primary_lacks_psync:
             self.events.on_snapshot_begins("", 0)
         self._step = _SNAPSHOT
         if self._mark is None and self._left == 0:
@@ -288,9 +288,9 @@ class ReplicaLink:
             data = self._tail + data
             end = data.find(self._mark)
             ended = end >= 0
-            cut = end if ended else max(len(data) - MARK_BYTES + 1, 0)
+            cut = end if ended else max(len(data) - EOF_MARK_BYTES + 1, 0)
             piece, self._tail = data[:cut], data[cut:]
-            rest = data[end + MARK_BYTES :] if ended else b""
+            rest = data[end + EOF_MARK_BYTES :] if ended else b""
         self.snapshot_received += len(piece)
         if piece:
             self.events.on_snapshot_bytes(piece)
@@ -312,7 +312,7 @@ class ReplicaLink:
         self._step = _STREAM
         self._reader.is_open = True
         self.last_received_ms = now_ms
-        if not self.legacy or self._mark is not None:
+        if not self.primary_lacks_psync or self._mark is not None:
             self._acknowledge(now_ms)
 
     # The stream.
@@ -325,9 +325,9 @@ class ReplicaLink:
         """End the stream: the connection is closed."""
         self._reader.close()
 
-    def take_raw(self) -> bytes:
+    def take_applied_bytes(self) -> bytes:
         """Return the bytes of the stream that were applied since the last call."""
-        return self._reader.take_raw()
+        return self._reader.take_applied_bytes()
 
     # Acknowledgements and time.
 
@@ -361,12 +361,16 @@ class ReplicaLink:
         if now_ms - self.last_received_ms > self.settings.timeout_ms:
             seconds = self.settings.timeout_ms // 1000
             raise LinkError(f"the primary has sent nothing for {seconds} s (repl-timeout)")
-        if self._step == _STREAM and not self.legacy and not 0 <= now_ms - self._ack_ms < ACK_INTERVAL_MS:
+        if (
+            self._step == _STREAM
+            and not self.primary_lacks_psync
+            and not 0 <= now_ms - self._ack_ms < ACK_INTERVAL_MS
+        ):
             self._acknowledge(now_ms)
 
 
-def history_id(word: bytes, line: bytes) -> str:
+def parse_replication_id(word: bytes, line: bytes) -> str:
     """Return the replication ID. Raises LinkError if the word is none."""
     if len(word) != ID_LENGTH or not word.isalnum():
-        raise LinkError(f"the primary sent an invalid replication ID: {shown(line)}")
+        raise LinkError(f"the primary sent an invalid replication ID: {shown_bytes(line)}")
     return word.decode()

@@ -9,9 +9,9 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb.reader import ByteReader, LoadedSnapshot, read_rdb
 
-STREAM_DATABASE = b"repl-stream-db"
-VERSION = b"redis-ver"
-VALKEY_VERSION = b"valkey-ver"
+STREAM_DATABASE_FIELD = b"repl-stream-db"
+REDIS_VERSION_FIELD = b"redis-ver"
+VALKEY_VERSION_FIELD = b"valkey-ver"
 DATABASE_DIGITS_MAX = 10
 
 
@@ -40,7 +40,7 @@ def load_snapshot(
     """
     keyspace = Keyspace(settings_for_loading(settings))
     if cold is not None:
-        keyspace.cold_storage = cold.for_loading(keyspace)
+        keyspace.cold_storage = cold.copy_for_loading(keyspace)
     try:
         loaded = read_rdb(
             source,
@@ -59,23 +59,23 @@ def load_snapshot(
 
 def is_of_redis_7(loaded: LoadedSnapshot) -> bool:
     """Return whether a Redis 7 has made the snapshot."""
-    return loaded.aux.get(VERSION, b"").startswith(b"7.")
+    return loaded.aux.get(REDIS_VERSION_FIELD, b"").startswith(b"7.")
 
 
 def is_of_redis_8(loaded: LoadedSnapshot) -> bool:
     """Return whether a Redis 8 or later, which is not Valkey, has made the snapshot."""
-    major = loaded.aux.get(VERSION, b"").split(b".")[0]
-    return VALKEY_VERSION not in loaded.aux and major.isdigit() and int(major) >= 8
+    major = loaded.aux.get(REDIS_VERSION_FIELD, b"").split(b".")[0]
+    return VALKEY_VERSION_FIELD not in loaded.aux and major.isdigit() and int(major) >= 8
 
 
 def is_of_headrace(loaded: LoadedSnapshot) -> bool:
     """Return whether a Headrace has made the snapshot: it names no version of another server."""
-    return VERSION not in loaded.aux and VALKEY_VERSION not in loaded.aux
+    return REDIS_VERSION_FIELD not in loaded.aux and VALKEY_VERSION_FIELD not in loaded.aux
 
 
 def selected_database(loaded: LoadedSnapshot) -> int:
     """Return the database that the stream after the snapshot begins in."""
-    text = loaded.aux.get(STREAM_DATABASE, b"0")
+    text = loaded.aux.get(STREAM_DATABASE_FIELD, b"0")
     return int(text) if text.isdigit() and len(text) <= DATABASE_DIGITS_MAX else 0
 
 

@@ -17,21 +17,21 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-COMMENT = b"#REPL:"
+COMMENT_PREFIX = b"#REPL:"
 DATABASE, HISTORY, OFFSET = b"repl-stream-db", b"repl-id", b"repl-offset"
 
 DATABASES_MAX = 1 << 31
 OFFSET_MAX = 1 << 62  # a stream that begins here can still be counted in 63 bits
 
 is_number = re.compile(rb"[0-9]{1,19}").fullmatch
-is_history = re.compile(rb"[0-9a-f]{40}").fullmatch
+is_replication_id = re.compile(rb"[0-9a-f]{40}").fullmatch
 
 
 class StoredPosition(NamedTuple):
     """A point of a history, and the database that the stream has selected there."""
 
     database: int
-    history: str
+    replication_id: str
     offset: int
 
 
@@ -42,7 +42,7 @@ def encode_position(database: int, history: str, offset: int) -> dict[bytes, byt
 
 def encode_comment(fields: Mapping[bytes, bytes]) -> bytes:
     """Return the comment that stores the same position as these auxiliary fields."""
-    return COMMENT + b",".join([fields[DATABASE], fields[HISTORY], fields[OFFSET]]) + b"\r\n"
+    return COMMENT_PREFIX + b",".join([fields[DATABASE], fields[HISTORY], fields[OFFSET]]) + b"\r\n"
 
 
 def decode_position(aux: Mapping[bytes, bytes]) -> StoredPosition | None:
@@ -52,12 +52,12 @@ def decode_position(aux: Mapping[bytes, bytes]) -> StoredPosition | None:
 
 def decode_comment(line: bytes) -> StoredPosition | None:
     """Return the position in the last line of a log; None if it has none."""
-    words = line.removeprefix(COMMENT).removesuffix(b"\r\n").split(b",")
-    return _decode(*words) if line.startswith(COMMENT) and len(words) == 3 else None
+    words = line.removeprefix(COMMENT_PREFIX).removesuffix(b"\r\n").split(b",")
+    return _decode(*words) if line.startswith(COMMENT_PREFIX) and len(words) == 3 else None
 
 
 def _decode(database: bytes, history: bytes, offset: bytes) -> StoredPosition | None:
-    if not is_number(database) or not is_number(offset) or not is_history(history):
+    if not is_number(database) or not is_number(offset) or not is_replication_id(history):
         return None
     found = StoredPosition(int(database), history.decode(), int(offset))
     return found if found.database < DATABASES_MAX and found.offset <= OFFSET_MAX else None

@@ -26,7 +26,7 @@ from headrace.engine.foreign_commands import (
     copy_target_database,
     count_name,
     overwritten_key,
-    shown,
+    shortened_name,
 )
 from headrace.engine.replaying import Replayer
 from headrace.errors import CommandError, HeadraceError, InvalidStreamId, to_text
@@ -44,12 +44,12 @@ from headrace.visibility import Public
 
 LOG = logging.getLogger("headrace")
 REPLACED_DIGITS_MAX = 9  # of the number of commands that one of Headrace replaces
-SET_WHAT = "set replica-skip-foreign-types yes to skip keys of other types"
+SKIP_FOREIGN_ADVICE = "set replica-skip-foreign-types yes to skip keys of other types"
 # They change no keys.
-IGNORED = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
-CONTROL = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
+IGNORED_COMMANDS = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
+CONTROL_COMMANDS = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
 # They need more than a run, even outside of a transaction.
-CHECKED = CONTROL | {b"COPY", b"XCLAIM", b"XGROUP"}
+CHECKED_COMMANDS = CONTROL_COMMANDS | {b"COPY", b"XCLAIM", b"XGROUP"}
 CLAIM_WORD_COUNT = cython.declare(
     cython.Py_ssize_t, 14
 )  # of the XCLAIM that propagates a delivery; its LASTID is last
@@ -59,10 +59,10 @@ def is_replacement(words: list[bytes]) -> bool:
     """Return whether a record is a command that Headrace runs instead of those that follow."""
     return (
         len(words) > 2
-        and words[0] == rule_records.INSTEAD
+        and words[0] == rule_records.REPLACEMENT_WORD
         and is_number(words[1]) is not None
         and len(words[1]) <= REPLACED_DIGITS_MAX
-        and words[2].upper() not in CONTROL
+        and words[2].upper() not in CONTROL_COMMANDS
     )
 
 
@@ -88,8 +88,8 @@ class StreamApplier:
     accepts_rules: Public[cython.bint]  # it is a Headrace: its clients cannot write records of rules
     on_translated: Public[Callable[[], None]]  # from here on Redis 7.0 knows the stream
     on_message: Callable[[list[bytes]], None]  # of a client
-    skipped: dict[str, int]  # by command name
-    failed: dict[str, int]
+    skipped_commands: dict[str, int]  # by command name
+    failed_commands: dict[str, int]
     is_torn: Public[cython.bint]  # a part of a transaction was applied: only a snapshot helps
     _commands_to_skip: cython.Py_ssize_t  # how many commands follow that only other servers run
     _replayer: Replayer
@@ -120,8 +120,8 @@ class StreamApplier:
         self.accepts_rules = True
         self.on_translated = on_translated
         self.on_message = on_message
-        self.skipped = {}
-        self.failed = {}
+        self.skipped_commands = {}
+        self.failed_commands = {}
         self._commands_to_skip = 0
         self._replayer = Replayer(engine, 0, True)
         self._transaction = None
@@ -161,7 +161,7 @@ class StreamApplier:
                     break
                 count += 1
                 self._apply(argv)
-                if keyspace.blocking.ready or self.pubsub.outbox:
+                if keyspace.blocking.ready_keys or self.pubsub.outbox:
                     keyspace.keep_expired = kept
                     self.engine.after_replay()
                     keyspace.keep_expired = True
@@ -204,7 +204,9 @@ class StreamApplier:
         """Return whether commands of this name change data, and need no more than a run."""
         name: bytes = word.upper()
         row: CommandRow | None = self.engine.rows.get(name)
-        return row is not None and row.is_plain and row.command.write and name not in CHECKED
+        return (
+            row is not None and row.has_no_subcommands and row.command.write and name not in CHECKED_COMMANDS
+        )
 
     @cython.cfunc
     def _run_transaction(self, commands: list[list[bytes]]) -> cython.void:
@@ -230,8 +232,8 @@ class StreamApplier:
         sub: Command | None
         if row is None:
             return False
-        if row.is_plain or len(argv) == 1:
-            return row.command.write or name in CONTROL
+        if row.has_no_subcommands or len(argv) == 1:
+            return row.command.write or name in CONTROL_COMMANDS
         sub = row.command.subcommand(argv[1])
         return sub is not None and sub.write
 
@@ -239,8 +241,11 @@ class StreamApplier:
     def _require_skipping(self, name: bytes) -> cython.void:
         """Raise CannotApply unless the command, which cannot run here, may be skipped."""
         row: CommandRow | None = self.engine.rows.get(name)
-        if not (self.skip_foreign or name in IGNORED or (row is not None and row.readonly)):
-            raise CannotApply(f"the primary has sent {shown(name)}, which headrace does not have: {SET_WHAT}")
+        if not (self.skip_foreign or name in IGNORED_COMMANDS or (row is not None and row.readonly)):
+            raise CannotApply(
+                f"the primary has sent {shortened_name(name)}, which headrace does not have: "
+                f"{SKIP_FOREIGN_ADVICE}"
+            )
 
     @cython.cfunc
     def _run(self, name: bytes, argv: list[bytes]) -> cython.void:
@@ -281,7 +286,7 @@ class StreamApplier:
             self.on_message(argv)
             return
         words = rule_records.message_words(argv) if self.accepts_rules else []
-        if words == rule_records.TRANSLATED:
+        if words == rule_records.TRANSLATION_START:
             self.on_translated()
         elif is_replacement(words):
             self._run(words[2].upper(), words[2:])
@@ -291,7 +296,7 @@ class StreamApplier:
             if error is not None:
                 self._on_error(b"PUBLISH", argv, error)
         else:
-            count_name(self.skipped, "PUBLISH")
+            count_name(self.skipped_commands, "PUBLISH")
 
     @cython.cfunc
     def _replay(self, argv: list[bytes]) -> bytes | None:
@@ -302,7 +307,7 @@ class StreamApplier:
         except CommandError as impossible:
             error = str(impossible).encode("utf-8", "surrogateescape")
         if error is not None and argv[0].upper() == b"SELECT":
-            shown_number = shown(argv[1]) if len(argv) > 1 else ""
+            shown_number = shortened_name(argv[1]) if len(argv) > 1 else ""
             raise CannotApply(
                 f"the primary uses the database {shown_number}, there are {len(self.keyspace.databases)}"
                 " here: set `databases` as the primary does"
@@ -314,24 +319,24 @@ class StreamApplier:
         """Count and log a failed command. Raises CannotApply for a foreign type that may not be skipped."""
         foreign = error.startswith(FOREIGN_ERRORS)
         if foreign and name == b"RESTORE" and not self.skip_foreign:
-            raise CannotApply(f"the primary has restored a value of an unknown type: {SET_WHAT}")
+            raise CannotApply(f"the primary has restored a value of an unknown type: {SKIP_FOREIGN_ADVICE}")
         if foreign and self.skip_foreign:
             self._skip(name, argv)
             return
-        shown_name = shown(name)
-        if shown_name not in self.failed:
+        shown_name = shortened_name(name)
+        if shown_name not in self.failed_commands:
             LOG.error("the primary's %s fails here: %s", shown_name, to_text(error))
-        count_name(self.failed, shown_name)
+        count_name(self.failed_commands, shown_name)
 
     # Keys of types that do not exist here.
 
     @cython.cfunc
     def _skip(self, name: bytes, argv: list[bytes]) -> cython.void:
         """Count a command that is skipped; remove the key that it overwrites."""
-        shown_name = shown(name)
-        if shown_name not in self.skipped and name not in IGNORED:
+        shown_name = shortened_name(name)
+        if shown_name not in self.skipped_commands and name not in IGNORED_COMMANDS:
             LOG.warning("skipping %s of the primary: the key has a type that headrace lacks", shown_name)
-        count_name(self.skipped, shown_name)
+        count_name(self.skipped_commands, shown_name)
         key = overwritten_key(name, argv)
         if key is not None and key in self.keyspace.databases[self.database].values:
             self._replay([b"DEL", key])

@@ -4,7 +4,7 @@ r"""The commands in the stream of a primary, and how far they were applied.
                     ^               ^         ^             ^
                   start           offset    parsed         end
 
-    start     up to here the chunks were taken for the replicas of this server: take_raw()
+    start     up to here the chunks were taken for the replicas of this server: take_applied_bytes()
     offset    up to here the stream was applied
     parsed    the end of the last command that next() returned: within a transaction it is after the offset
     end       what the parser was given
@@ -36,9 +36,9 @@ class LinkError(HeadraceError):
 class ReplicationReader:
     """Parses the stream: feed() received bytes, then call next() until it returns None."""
 
-    offset: Public[cython.longlong]
-    parsed: cython.longlong
-    end: Public[cython.longlong]
+    applied_offset: Public[cython.longlong]
+    parsed_offset: cython.longlong
+    received_end_offset: Public[cython.longlong]
     is_open: Public[cython.bint]  # the data are those of the offset: commands may be applied
     _on_getack: Callable[[], None] | None  # the primary asks for an acknowledgement
     _parser: RequestParser
@@ -47,7 +47,7 @@ class ReplicationReader:
     _in_transaction: cython.bint
 
     def __init__(self, offset: cython.longlong, on_getack: Callable[[], None]) -> None:
-        self.offset = offset
+        self.applied_offset = offset
         self.is_open = False
         self._on_getack = on_getack
         self._parser = RequestParser()
@@ -59,7 +59,7 @@ class ReplicationReader:
     @cython.ccall
     def begin(self, offset: cython.longlong) -> cython.void:
         """Set the offset at which the stream begins. Nothing may have been fed before."""
-        self.offset = self.end = self._start = self.parsed = offset
+        self.applied_offset = self.received_end_offset = self._start = self.parsed_offset = offset
 
     @cython.ccall
     def close(self) -> cython.void:
@@ -71,7 +71,7 @@ class ReplicationReader:
     def feed(self, data: bytes) -> cython.void:
         """Append received bytes of the stream."""
         if len(data) > 0:
-            self.end += len(data)
+            self.received_end_offset += len(data)
             self._chunks.append(data)
             self._parser.feed(data)
 
@@ -88,11 +88,11 @@ class ReplicationReader:
             return None
         while True:
             if not self._in_transaction:
-                self.offset = self.parsed
+                self.applied_offset = self.parsed_offset
             argv = self._parse()
             if argv is None:
                 return None
-            self.parsed = self.end - self._parser.pending_bytes()
+            self.parsed_offset = self.received_end_offset - self._parser.pending_bytes()
             count = len(argv)
             if count == 1:
                 word = argv[0].upper()
@@ -113,18 +113,20 @@ class ReplicationReader:
         try:
             return self._parser.next()
         except ProtocolError as error:
-            received = b"".join(self._chunks)[self.offset - self._start :]
-            text = f"the stream is damaged after offset {self.offset} ({error}): {shown(received)}"
+            received = b"".join(self._chunks)[self.applied_offset - self._start :]
+            text = (
+                f"the stream is damaged after offset {self.applied_offset} ({error}): {shown_bytes(received)}"
+            )
             raise LinkError(text) from None
 
     @cython.ccall
-    def take_raw(self) -> bytes:
+    def take_applied_bytes(self) -> bytes:
         """Return the bytes of the stream that were applied since the last call."""
-        count: cython.Py_ssize_t = self.offset - self._start
+        count: cython.Py_ssize_t = self.applied_offset - self._start
         if count == 0:
             return b""
         received: bytes = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._start = self.offset
+        self._start = self.applied_offset
         if count == len(received):
             self._chunks = []
             return received
@@ -132,7 +134,7 @@ class ReplicationReader:
         return received[:count]
 
 
-def shown(data: bytes | bytearray) -> str:
+def shown_bytes(data: bytes | bytearray) -> str:
     """Return the beginning of received bytes for a message."""
     text = repr(bytes(data[:SHOWN_MAX]))[1:]
     return text if len(data) <= SHOWN_MAX else f"{text} and {len(data) - SHOWN_MAX} more bytes"

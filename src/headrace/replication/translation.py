@@ -22,30 +22,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands.arguments import is_keyword
-from headrace.commands.redis7_forms import options_of
+from headrace.commands.redis7_forms import options_and_end
 from headrace.commands.spec import Command
-from headrace.commands.table import find
+from headrace.commands.table import find_command
 from headrace.errors import ProtocolError, to_text
 from headrace.keyspace.effects import OlderForm
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.persistence.aof.log_buffer import Item
+from headrace.persistence.aof.log_buffer import DatabaseRequest
 from headrace.persistence.dump import dump
 from headrace.persistence.rdb import versions
-from headrace.persistence.rule_records import INSTEAD, recorded_command, rule_record
+from headrace.persistence.rule_records import REPLACEMENT_WORD, recorded_command, rule_record
 from headrace.resp.parser import RequestParser
 from headrace.streams.idempotency import iid_from_content
 
 HEADRACE_ONLY = frozenset({b"XCFGSET", b"XIDMPRECORD"})  # they change nothing that other replicas have
-OPTION_COMMANDS = frozenset({b"XADD", b"XTRIM"})
-POLICIES = frozenset({b"DELREF", b"ACKED"})
+COMMANDS_WITH_NEWER_OPTIONS = frozenset({b"XADD", b"XTRIM"})
+REFERENCE_POLICIES = frozenset({b"DELREF", b"ACKED"})
 SET_CONDITIONS = frozenset({b"IFEQ", b"IFNE", b"IFDEQ", b"IFDNE"})
-NEWER_OPTIONS = POLICIES | SET_CONDITIONS | {b"KEEPREF", b"IDMP", b"IDMPAUTO"}
+NEWER_OPTIONS = REFERENCE_POLICIES | SET_CONDITIONS | {b"KEEPREF", b"IDMP", b"IDMPAUTO"}
 NAME_MAX = 60  # bytes of a name that are shown
-KNOWN_VERSION = (7, 0)  # of Redis: what every replica knows
+KNOWN_REDIS_VERSION = (7, 0)  # of Redis: what every replica knows
 DUMP_VERSION_MAX = 10  # of payloads that Redis 7.0 accepts
-DUMP_VERSION_AT = slice(-10, -8)  # before the checksum
+DUMP_VERSION_SLICE = slice(-10, -8)  # before the checksum
 
-FormOf = Callable[[list[bytes]], OlderForm | None]
+OlderFormFunction = Callable[[list[bytes]], OlderForm | None]
 
 
 def no_form(request: list[bytes]) -> OlderForm | None:
@@ -60,7 +60,9 @@ class Translator:
         self.keyspace = keyspace
         self.restored_count = 0
 
-    def translate(self, items: list[Item], form_of: FormOf = no_form) -> list[Item]:
+    def translate(
+        self, items: list[DatabaseRequest], form_of: OlderFormFunction = no_form
+    ) -> list[DatabaseRequest]:
         """Return effects that Redis 7.0 understands, and that lead to the same data there and at Headrace.
 
         The data must be those after the effects.
@@ -78,10 +80,10 @@ class Translator:
 class _TurnTranslation:
     """The translation of the effects of one turn."""
 
-    def __init__(self, keyspace: Keyspace, form_of: FormOf) -> None:
+    def __init__(self, keyspace: Keyspace, form_of: OlderFormFunction) -> None:
         self.keyspace = keyspace
         self.form_of = form_of
-        self.found: list[Item] = []
+        self.found: list[DatabaseRequest] = []
         self._inside = False  # a transaction of the effects is open
         self._stale: dict[tuple[int, bytes], None] = {}  # keys to restore at the end, in this order
 
@@ -116,7 +118,7 @@ class _TurnTranslation:
             found += plain
         if form.exact:
             return found
-        return [rule_record([INSTEAD, b"%d" % len(found), *words]), *found]
+        return [rule_record([REPLACEMENT_WORD, b"%d" % len(found), *words]), *found]
 
     def _begin_restoring(self, database: int) -> None:
         if not self._stale and not self._inside:
@@ -152,7 +154,7 @@ class _TurnTranslation:
             return [b"DEL", key]
         payload = dump(
             value,
-            versions.COMPATIBLE,
+            versions.COMPATIBLE_VERSION,
             compress=True,
             now_ms=self.keyspace.now,
             settings=self.keyspace.settings,
@@ -170,7 +172,7 @@ def touched_keys(database: int, words: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 def _command_of(words: list[bytes]) -> Command | None:
-    command = find(words[0])
+    command = find_command(words[0])
     if command is not None and command.subcommands and len(words) > 1:
         command = command.subcommand(words[1])
     return command
@@ -184,19 +186,19 @@ def translate_one(words: list[bytes]) -> list[list[bytes]] | None:
     name = words[0].upper()
     if name in HEADRACE_ONLY:
         return [rule_record(words)]
-    if name in OPTION_COMMANDS:
+    if name in COMMANDS_WITH_NEWER_OPTIONS:
         return _without_newer_options(words)
     if name == b"XDELEX":
         # XDELEX key [KEEPREF] IDS n id ...: without a condition it deletes as XDEL does.
         at = 3 if is_keyword(words[2], b"KEEPREF") else 2
         return [[b"XDEL", words[1], *words[at + 2 :]]] if is_keyword(words[at], b"IDS") else None
-    return None if is_newer(words) else [words]
+    return None if is_newer_command(words) else [words]
 
 
 def _without_newer_options(words: list[bytes]) -> list[list[bytes]] | None:
     """Return what replaces an XADD or XTRIM."""
-    options, at = options_of(words)
-    if any(word.upper() in POLICIES for word in words[2:at]) and any(
+    options, at = options_and_end(words)
+    if any(word.upper() in REFERENCE_POLICIES for word in words[2:at]) and any(
         option[0] in (b"MAXLEN", b"MINID") for option in options
     ):
         return None  # it depends on references, what it removes
@@ -215,15 +217,15 @@ def _without_newer_options(words: list[bytes]) -> list[list[bytes]] | None:
     return [kept, rule_record([b"XIDMPRECORD", words[1], pid, iid, words[at]])]
 
 
-def is_newer(words: list[bytes]) -> bool:
+def is_newer_command(words: list[bytes]) -> bool:
     """Return whether Redis 7.0 would reject the command of a stream; unknown ones are taken for old."""
     name = words[0].upper()
     if name == b"RESTORE":
-        return len(words) > 3 and int.from_bytes(words[3][DUMP_VERSION_AT], "little") > DUMP_VERSION_MAX
+        return len(words) > 3 and int.from_bytes(words[3][DUMP_VERSION_SLICE], "little") > DUMP_VERSION_MAX
     if name == b"SET":
         return any(word.upper() in SET_CONDITIONS for word in words[3:])
     command = _command_of(words)
-    return command is not None and command.write and _version_of(command.since) > KNOWN_VERSION
+    return command is not None and command.write and _version_of(command.since) > KNOWN_REDIS_VERSION
 
 
 def _version_of(since: str) -> tuple[int, ...]:
@@ -246,15 +248,15 @@ def first_unsupported_command(stream: bytes) -> str:
     try:
         while (words := parser.next()) is not None:
             if words and translate_one(words) != [words]:
-                return shown(words)
+                return shown_command_name(words)
     except (ProtocolError, IndexError):
         return "malformed bytes"
     return ""
 
 
-def shown(words: list[bytes]) -> str:
+def shown_command_name(words: list[bytes]) -> str:
     """Return the name of a command, and of the option that makes it newer."""
     name = words[0].upper()
-    known = OPTION_COMMANDS | {b"SET"}
+    known = COMMANDS_WITH_NEWER_OPTIONS | {b"SET"}
     found = [word.upper() for word in words[2:] if word.upper() in NEWER_OPTIONS] if name in known else []
     return to_text(b" ".join([name[:NAME_MAX], *found[:1]]))

@@ -15,8 +15,8 @@ import cython
 
 from headrace import mem
 
-KEPT_MAX = cython.declare(cython.Py_ssize_t, 4096)  # the most that an idle client keeps
-BLOCK_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # a larger one is freed
+IDLE_BYTES_MAX = cython.declare(cython.Py_ssize_t, 4096)  # the most that an idle client keeps
+POOLED_BLOCK_BYTES_MAX = cython.declare(cython.Py_ssize_t, 256 * 1024)  # a larger one is freed
 
 
 @cython.final
@@ -48,10 +48,10 @@ class BufferPool:
     def give_back(self, large: bytearray) -> bytearray:
         """Take back a large block that is no longer needed; return a small, possibly empty one."""
         small: bytearray | None = self.block
-        if len(large) > BLOCK_MAX or (small is not None and len(small) >= len(large)):
+        if len(large) > POOLED_BLOCK_BYTES_MAX or (small is not None and len(small) >= len(large)):
             return bytearray()
         self.block = large
-        return bytearray() if small is None or len(small) > KEPT_MAX else small
+        return bytearray() if small is None or len(small) > IDLE_BYTES_MAX else small
 
 
 @cython.cfunc
@@ -66,7 +66,7 @@ def resized(
     if pool is not None:
         if cap == 0:
             block = pool.give_back(buf)
-        elif cap > KEPT_MAX:
+        elif cap > IDLE_BYTES_MAX:
             block = pool.borrow(buf, used, cap)
     if block is None:
         mem.resize(buf, cap)

@@ -21,15 +21,19 @@ CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
-HANDSHAKE = cython.declare(cython.uchar, 22)  # first byte of TLS, followed by its version byte 3
-NONE = cython.declare(cython.longlong, -1)  # no argument begun
-WORDS_MAX = cython.declare(cython.longlong, limits.REQUEST_ARGUMENTS_MAX)
+TLS_HANDSHAKE = cython.declare(cython.uchar, 22)  # first byte of TLS, followed by its version byte 3
+NO_SIZE = cython.declare(cython.longlong, -1)  # no argument begun
+ARGUMENTS_MAX = cython.declare(cython.longlong, limits.REQUEST_ARGUMENTS_MAX)
 INLINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_ARGUMENTS_MAX)
-UNAUTHENTICATED_ARGUMENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX)
-ROOM_MAX = cython.declare(cython.longlong, 16)  # arguments for which memory is allocated before they arrive
+UNAUTHENTICATED_ARGUMENT_BYTES_MAX = cython.declare(
+    cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX
+)
+PREALLOCATED_ARGUMENTS_MAX = cython.declare(
+    cython.longlong, 16
+)  # arguments for which memory is allocated before they arrive
 
-TOKENS = cython.declare(
+TOKEN_CACHE = cython.declare(
     TokenCache, TokenCache()
 )  # shared by all parsers: clients of one server send the same tokens
 
@@ -43,9 +47,9 @@ class RequestParser(ReadBuffer):
     unauthenticated: Public[cython.bint]  # the client must authenticate first: it may send little
     arguments: list[bytes] | None  # arguments of the current request
     argument_count: cython.longlong  # how many arguments it has; 0 between requests
-    received: cython.Py_ssize_t  # how many of them have arrived
-    size: cython.longlong  # the length of the current argument, or NONE
-    held: cython.Py_ssize_t  # bytes already copied to `arguments`
+    received_count: cython.Py_ssize_t  # how many of them have arrived
+    argument_size: cython.longlong  # the length of the current argument, or NO_SIZE
+    copied_bytes: cython.Py_ssize_t  # bytes already copied to `arguments`
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,14 +57,14 @@ class RequestParser(ReadBuffer):
         self.unauthenticated = False
         self.arguments = None
         self.argument_count = 0
-        self.received = 0
-        self.size = NONE
-        self.held = 0
+        self.received_count = 0
+        self.argument_size = NO_SIZE
+        self.copied_bytes = 0
 
     @cython.ccall
     def pending_bytes(self) -> cython.Py_ssize_t:
         """Return how many bytes are held for requests that next() has not returned yet."""
-        return self.filled - self.at + self.held
+        return self.filled - self.at + self.copied_bytes
 
     @cython.ccall
     def next(self) -> list[bytes] | None:
@@ -91,16 +95,16 @@ class RequestParser(ReadBuffer):
         if end < 0:
             return False
         count: cython.longlong = self.parse_number(self.at + 1, end)
-        if count > WORDS_MAX:
+        if count > ARGUMENTS_MAX:
             raise ProtocolError("Protocol error: invalid multibulk length")
         if self.unauthenticated and count > UNAUTHENTICATED_ARGUMENTS_MAX:
             raise ProtocolError("Protocol error: unauthenticated multibulk length")
         self.at = end + 2
         if count > 0:
-            self.arguments = [b""] * min(count, ROOM_MAX)
+            self.arguments = [b""] * min(count, PREALLOCATED_ARGUMENTS_MAX)
             self.argument_count = count
-            self.received = 0
-            self.held = 0
+            self.received_count = 0
+            self.copied_bytes = 0
         return True
 
     @cython.cfunc
@@ -112,10 +116,10 @@ class RequestParser(ReadBuffer):
         begin: cython.Py_ssize_t = self.at
         at: cython.Py_ssize_t = begin
         filled: cython.Py_ssize_t = self.filled
-        received: cython.Py_ssize_t = self.received
-        size: cython.longlong = self.size
+        received: cython.Py_ssize_t = self.received_count
+        size: cython.longlong = self.argument_size
         while received < self.argument_count:
-            if size == NONE:
+            if size == NO_SIZE:
                 if filled - at > 3 and p[at] == BULK and 48 <= p[at + 1] <= 57 and p[at + 2] == CR:
                     size = p[at + 1] - 48  # one digit, as most arguments have
                     at += 4
@@ -123,40 +127,40 @@ class RequestParser(ReadBuffer):
                     self.at = at
                     size = self._size()
                     at = self.at
-            if size == NONE or size + 2 > filled - at:
+            if size == NO_SIZE or size + 2 > filled - at:
                 break
-            if received < ROOM_MAX:
-                words[received] = TOKENS.get(p, at, size)
+            if received < PREALLOCATED_ARGUMENTS_MAX:
+                words[received] = TOKEN_CACHE.get(p, at, size)
             else:
                 words.append(mem.to_bytes(p, at, size))
             at += size + 2
             received += 1
-            size = NONE
+            size = NO_SIZE
         self.at = at
-        self.size = size
-        self.received = received
+        self.argument_size = size
+        self.received_count = received
         if received < self.argument_count:
-            self.held += at - begin
+            self.copied_bytes += at - begin
             return None
         self.argument_count = 0
-        self.held = 0
+        self.copied_bytes = 0
         self.arguments = None
         return words
 
     @cython.cfunc
     def _size(self) -> cython.longlong:
-        """Read `$<size>\\r\\n`; NONE if it is incomplete."""
+        """Read `$<size>\\r\\n`; NO_SIZE if it is incomplete."""
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big bulk count string")
         if end < 0:
-            return NONE
+            return NO_SIZE
         if p[at] != BULK:
             raise ProtocolError(f"Protocol error: expected '$', got '{chr(p[at])}'")
         size: cython.longlong = self.parse_number(at + 1, end)
         if size < 0 or size > self.bulk_max:
             raise ProtocolError("Protocol error: invalid bulk length")
-        if self.unauthenticated and size > UNAUTHENTICATED_ARGUMENT_MAX:
+        if self.unauthenticated and size > UNAUTHENTICATED_ARGUMENT_BYTES_MAX:
             raise ProtocolError("Protocol error: unauthenticated bulk length")
         self.at = end + 2
         return size
@@ -164,10 +168,10 @@ class RequestParser(ReadBuffer):
     @cython.cfunc
     def _inline(self) -> list[bytes] | None:
         """Return the words of a line, possibly none; None if the line is incomplete."""
-        if self.p[self.at] == HANDSHAKE and self.filled - self.at > 1 and self.p[self.at + 1] == 3:
+        if self.p[self.at] == TLS_HANDSHAKE and self.filled - self.at > 1 and self.p[self.at + 1] == 3:
             raise ProtocolError("Protocol error: this port does not speak TLS")
         end: cython.Py_ssize_t = mem.find(self.p, self.at, self.filled, LF)
-        most: cython.Py_ssize_t = UNAUTHENTICATED_ARGUMENT_MAX if self.unauthenticated else INLINE_MAX
+        most: cython.Py_ssize_t = UNAUTHENTICATED_ARGUMENT_BYTES_MAX if self.unauthenticated else INLINE_MAX
         if (end if end >= 0 else self.filled) - self.at > most:
             raise ProtocolError("Protocol error: too big inline request")
         if end < 0:

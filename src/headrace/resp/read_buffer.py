@@ -22,10 +22,10 @@ CAP_MIN = cython.declare(cython.Py_ssize_t, 512)
 LINE_MAX = cython.declare(cython.Py_ssize_t, limits.INLINE_BYTES_MAX)
 
 CR = cython.declare(cython.uchar, 13)
-DIGIT = cython.declare(cython.uchar, 48)
+ZERO_DIGIT = cython.declare(cython.uchar, 48)
 HYPHEN = cython.declare(cython.uchar, 45)
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # a longer length is over every limit
-INVALID = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so is this
+INVALID_NUMBER = cython.declare(cython.longlong, 1_000_000_000_000_000_000)  # and so is this
 
 
 @cython.cclass
@@ -79,20 +79,20 @@ class ReadBuffer:
     @cython.cfunc
     @cython.exceptval(check=False)
     def parse_number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-        """Parse [at, end) as a number without blanks, plus or leading zeros; INVALID for anything else."""
+        """Parse [at, end) as a number without blanks, plus or leading zeros; otherwise INVALID_NUMBER."""
         p: cython.p_uchar = self.p
         negative: cython.bint = at < end and p[at] == HYPHEN
         if negative:
             at += 1
         n: cython.Py_ssize_t = end - at
-        if n < 1 or n > DIGITS_MAX or (p[at] == DIGIT and (n > 1 or negative)):
-            return INVALID
+        if n < 1 or n > DIGITS_MAX or (p[at] == ZERO_DIGIT and (n > 1 or negative)):
+            return INVALID_NUMBER
         number: cython.longlong = 0
         digit: cython.uint
         while at < end:
             digit = p[at]
             if digit < 48 or digit > 57:
-                return INVALID
+                return INVALID_NUMBER
             number = number * 10 + (digit - 48)
             at += 1
         return -number if negative else number
@@ -118,7 +118,7 @@ class ReadBuffer:
         """Empty the buffer; give a large block back to the pool. Call only if everything is parsed."""
         self.at = 0
         self.filled = 0
-        if self.cap > buffer_pool.KEPT_MAX:
+        if self.cap > buffer_pool.IDLE_BYTES_MAX:
             self._resize(0)
 
     @cython.cfunc

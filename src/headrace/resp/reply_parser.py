@@ -16,8 +16,10 @@ from headrace import limits, mem
 from headrace.errors import CommandError, ProtocolError
 from headrace.resp.read_buffer import ReadBuffer
 
-NONE = cython.declare(cython.longlong, -1)  # no string has begun
-COUNT_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)  # elements of one aggregate; it grows as they arrive
+NO_SIZE = cython.declare(cython.longlong, -1)  # no string has begun
+AGGREGATE_ITEMS_MAX = cython.declare(
+    cython.longlong, 0xFFFFFFFF
+)  # elements of one aggregate; it grows as they arrive
 DEPTH_MAX = cython.declare(cython.Py_ssize_t, limits.REPLY_DEPTH_MAX)
 BULK_MAX = cython.declare(cython.longlong, limits.BULK_BYTES_MAX)
 
@@ -57,13 +59,13 @@ class Aggregate:
     """An array, map, set, push or attribute whose elements are still arriving."""
 
     kind: cython.uchar
-    left: cython.longlong  # elements to come, keys and values counted apart
+    items_left: cython.longlong  # elements to come, keys and values counted apart
     items: list[object]
     parent: Aggregate | None
 
     def __init__(self, kind: cython.uchar, left: cython.longlong, parent: Aggregate | None) -> None:
         self.kind = kind
-        self.left = left
+        self.items_left = left
         self.items = []
         self.parent = parent
 
@@ -85,15 +87,15 @@ class ReplyParser(ReadBuffer):
     """Feed it the bytes that the server sent, then call next() until it returns INCOMPLETE."""
 
     kind: cython.uchar  # of the string begun
-    size: cython.longlong  # the length of the string begun, or NONE
-    top: Aggregate | None  # the innermost aggregate still open
+    size: cython.longlong  # the length of the string begun, or NO_SIZE
+    innermost_aggregate: Aggregate | None  # the innermost aggregate still open
     depth: cython.Py_ssize_t
 
     def __init__(self) -> None:
         super().__init__()
         self.kind = 0
-        self.size = NONE
-        self.top = None
+        self.size = NO_SIZE
+        self.innermost_aggregate = None
         self.depth = 0
 
     @cython.ccall
@@ -108,25 +110,25 @@ class ReplyParser(ReadBuffer):
             if item is INCOMPLETE:
                 return INCOMPLETE
             while item is not _SKIPPED:
-                top = self.top
+                top = self.innermost_aggregate
                 if top is None:
                     return item
                 top.items.append(item)
-                top.left -= 1
-                if top.left > 0:
+                top.items_left -= 1
+                if top.items_left > 0:
                     break
-                self.top = top.parent
+                self.innermost_aggregate = top.parent
                 self.depth -= 1
                 item = top.build()
 
-    def unread(self) -> int:
+    def unread_byte_count(self) -> int:
         """Return how many bytes next() has not used yet."""
         return self.filled - self.at
 
     @cython.cfunc
     def _item(self) -> object:
         """Return the next element: a reply or a part of one."""
-        if self.size != NONE:
+        if self.size != NO_SIZE:
             return self._string()
         if self.at >= self.filled:
             self.reset()
@@ -142,11 +144,11 @@ class ReplyParser(ReadBuffer):
             self.size = self._length(begin, end, BULK_MAX)
             self.kind = kind
             self.at = end + 2
-            return None if self.size == NONE else self._string()
+            return None if self.size == NO_SIZE else self._string()
         if kind in (ARRAY, MAP, SET, PUSH, ATTRIBUTE):
-            count: cython.longlong = self._length(begin, end, COUNT_MAX)
+            count: cython.longlong = self._length(begin, end, AGGREGATE_ITEMS_MAX)
             self.at = end + 2
-            return None if count == NONE else self._open(kind, count)
+            return None if count == NO_SIZE else self._open(kind, count)
         line: bytes = mem.to_bytes(self.p, begin, end - begin)
         self.at = end + 2
         return _scalar(kind, line)
@@ -158,10 +160,10 @@ class ReplyParser(ReadBuffer):
             count *= 2
         if self.depth >= DEPTH_MAX:
             raise ProtocolError(f"a reply nested more than {DEPTH_MAX} deep")
-        aggregate: Aggregate = Aggregate(kind, count, self.top)
+        aggregate: Aggregate = Aggregate(kind, count, self.innermost_aggregate)
         if count == 0:
             return aggregate.build()
-        self.top = aggregate
+        self.innermost_aggregate = aggregate
         self.depth += 1
         return _OPENED
 
@@ -173,7 +175,7 @@ class ReplyParser(ReadBuffer):
             return INCOMPLETE
         text: bytes = mem.to_bytes(self.p, self.at, size)
         self.at += size + 2
-        self.size = NONE
+        self.size = NO_SIZE
         if self.kind == BLOB_ERROR:
             return CommandError(text.decode(errors="replace"))
         return text[4:] if self.kind == VERBATIM else text
@@ -182,9 +184,9 @@ class ReplyParser(ReadBuffer):
     def _length(
         self, begin: cython.Py_ssize_t, end: cython.Py_ssize_t, most: cython.longlong
     ) -> cython.longlong:
-        """Parse the length in [begin, end); NONE for RESP2's null."""
+        """Parse the length in [begin, end); NO_SIZE for RESP2's null."""
         n: cython.longlong = self.parse_number(begin, end)
-        if n < NONE or n > most:
+        if n < NO_SIZE or n > most:
             raise ProtocolError("a reply with an invalid length")
         return n
 

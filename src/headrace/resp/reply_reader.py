@@ -21,7 +21,7 @@ ERROR = cython.declare(cython.uchar, 45)  # -
 INTEGER = cython.declare(cython.uchar, 58)  # :
 BULK = cython.declare(cython.uchar, 36)  # $
 ARRAY = cython.declare(cython.uchar, 42)  # *
-DIGIT = cython.declare(cython.uchar, 48)
+ZERO_DIGIT = cython.declare(cython.uchar, 48)
 HYPHEN = cython.declare(cython.uchar, 45)
 
 
@@ -43,7 +43,7 @@ class ReplyReader:
         self.at = writer.start
         self.end = writer.used
         item: object = self._item(writer.p)
-        writer.sent(self.at - writer.start)
+        writer.mark_sent(self.at - writer.start)
         return item
 
     @cython.cfunc
@@ -92,7 +92,7 @@ class ReplyReader:
         digit: cython.longlong
         while at < end and p[at] != CR:
             digit = p[at]
-            number = number * 10 - (digit - DIGIT)  # below zero there is room for one more
+            number = number * 10 - (digit - ZERO_DIGIT)  # below zero there is room for one more
             at += 1
         self.at = at + 2
         return number if negative else -number

@@ -13,28 +13,28 @@ import cython
 
 from headrace import mem
 
-SLOTS = cython.declare(cython.uint, 256)  # a power of two
-TOKEN_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
-DIGEST = cython.declare(cython.Py_ssize_t, 40)  # but for the digests of scripts
+SLOT_COUNT = cython.declare(cython.uint, 256)  # a power of two
+TOKEN_BYTES_MAX = cython.declare(cython.Py_ssize_t, 24)  # longer ones are data
+SCRIPT_DIGEST_BYTES = cython.declare(cython.Py_ssize_t, 40)  # but for the digests of scripts
 
 
 @cython.final
 @cython.cclass
 class TokenCache:
-    """At most SLOTS tokens of at most TOKEN_MAX bytes, or of DIGEST bytes."""
+    """At most SLOT_COUNT tokens of at most TOKEN_BYTES_MAX bytes, or of SCRIPT_DIGEST_BYTES bytes."""
 
     tokens: list[bytes]
 
     def __init__(self) -> None:
-        self.tokens = [b""] * SLOTS
+        self.tokens = [b""] * SLOT_COUNT
 
     @cython.cfunc
     def get(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> bytes:
         """Return the n bytes at `at`; the cached object if they are a cached token."""
-        if n < 2 or (n > TOKEN_MAX and n != DIGEST):
+        if n < 2 or (n > TOKEN_BYTES_MAX and n != SCRIPT_DIGEST_BYTES):
             return mem.to_bytes(p, at, n)
         slot: cython.uint = p[at]
-        slot = (slot * 31 + p[at + n - 1] * 7 + p[at + (n >> 1)] * 3 + n) & (SLOTS - 1)
+        slot = (slot * 31 + p[at + n - 1] * 7 + p[at + (n >> 1)] * 3 + n) & (SLOT_COUNT - 1)
         token: bytes = self.tokens[slot]
         cached: cython.p_const_uchar = token
         if len(token) == n and mem.equal_bytes(p, at, cached, 0, n):

@@ -22,17 +22,17 @@ from headrace.resp.buffer_pool import BufferPool
 from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
-DROPPED_CAP = cython.declare(
+OVERFLOWED_CAP_MIN = cython.declare(
     cython.Py_ssize_t, 16 * 1024
 )  # the least capacity for a reply that has overflowed
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a bulk
-ID_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
+ENCODED_ID_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
 
 CR = cython.declare(cython.uchar, 13)
 LF = cython.declare(cython.uchar, 10)
 SPACE = cython.declare(cython.uchar, 32)
 CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
-DIGIT = cython.declare(cython.uchar, 48)
+ZERO_DIGIT = cython.declare(cython.uchar, 48)
 HYPHEN = cython.declare(cython.uchar, 45)
 SIMPLE = cython.declare(cython.uchar, 43)  # +
 ERROR = cython.declare(cython.uchar, 45)  # -
@@ -57,7 +57,7 @@ def put_header(
     p[at] = kind
     if n <= 9:
         digit = n
-        p[at + 1] = DIGIT + digit
+        p[at + 1] = ZERO_DIGIT + digit
         at += 2
     elif n <= 99:
         mem.put_two_digits(p, at + 1, n)
@@ -165,8 +165,8 @@ class ReplyWriter:
     @cython.exceptval(-1, check=False)
     def stream_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.int:
         """Write the ID ms-seq as a string."""
-        if self.used + ID_MAX > self.cap:
-            self._grow(ID_MAX)
+        if self.used + ENCODED_ID_BYTES_MAX > self.cap:
+            self._grow(ENCODED_ID_BYTES_MAX)
         p: cython.p_uchar = self.p
         text: cython.Py_ssize_t = self.used + 5  # after `$NN\r\n`: nearly every ID has ten characters or more
         end: cython.Py_ssize_t = text + mem.put_decimal(p, text, ms)
@@ -318,14 +318,14 @@ class ReplyWriter:
         return self.used - self.start
 
     @cython.ccall
-    def sent(self, n: cython.Py_ssize_t) -> cython.void:
+    def mark_sent(self, n: cython.Py_ssize_t) -> cython.void:
         """Drop the first n unsent bytes: they were sent."""
         assert 0 <= n <= self.used - self.start, "sent more than was pending"
         self.start += n
         if self.start == self.used:
             self.start = 0
             self.used = 0
-            if self.cap > buffer_pool.KEPT_MAX:
+            if self.cap > buffer_pool.IDLE_BYTES_MAX:
                 self._resize(0)
 
     @cython.ccall
@@ -333,7 +333,7 @@ class ReplyWriter:
         """Return the unsent bytes, which then count as sent."""
         n: cython.Py_ssize_t = self.used - self.start
         encoded: bytes = mem.to_bytes(self.p, self.start, n)
-        self.sent(n)
+        self.mark_sent(n)
         return encoded
 
     @cython.cfunc
@@ -418,7 +418,7 @@ class ReplyWriter:
         self._resize(cap)
 
     @cython.ccall
-    def overflow(self) -> cython.void:
+    def drop_unsent(self) -> cython.void:
         """Drop all unsent bytes and all that is written later; the connection must be closed."""
         if not self.overflowed:
             self._drop(0)
@@ -432,7 +432,7 @@ class ReplyWriter:
             self.overflowed = True
             self._resize(0)
         if self.cap < n:
-            self._resize(max(n, DROPPED_CAP))
+            self._resize(max(n, OVERFLOWED_CAP_MIN))
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:

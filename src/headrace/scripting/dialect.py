@@ -14,10 +14,10 @@ import re
 
 from headrace import limits
 
-SUSPECT = re.compile(
+SUSPECT_PATTERN = re.compile(
     rb"""\\[^abfnrtv\\"'\r\n0-9]|\barg\b|[0-9.a-fA-F](?:[uU]?[lL][lL]|[iI])(?![\w\x80-\xff])"""
 )
-TOKEN = re.compile(
+TOKEN_PATTERN = re.compile(
     rb"""(?P<skip>--\[(?P<level>=*)\[.*?(?:\](?P=level)\]|\Z)|--[^\n]*)
     |(?P<long>\[(?P<equals>=*)\[.*?(?:\](?P=equals)\]|\Z))
     |(?P<text>"(?:[^"\\\r\n]|\\.)*"?|'(?:[^'\\\r\n]|\\.)*'?)
@@ -26,9 +26,9 @@ TOKEN = re.compile(
     |(?P<dots>\.\.\.)|(?P<open>\()|(?P<close>\))""",
     re.DOTALL | re.VERBOSE,
 )
-UNKNOWN_ESCAPE = re.compile(rb"""\\(?:([abfnrtv\\"'\r\n0-9])|(.))""", re.DOTALL)
-FOREIGN_NUMBER = re.compile(rb"(?:[uU]?[lL][lL]|[iI])\Z")
-ARG = b" local arg={n=select('#',...),...} "
+ESCAPE_PATTERN = re.compile(rb"""\\(?:([abfnrtv\\"'\r\n0-9])|(.))""", re.DOTALL)
+FOREIGN_NUMBER_PATTERN = re.compile(rb"(?:[uU]?[lL][lL]|[iI])\Z")
+ARG_DEFINITION = b" local arg={n=select('#',...),...} "
 OPENING, CLOSING = (b"do", b"if", b"repeat"), (b"end", b"until")
 
 
@@ -57,7 +57,7 @@ def to_luajit(text: bytes) -> bytes:
     Raises:
         Untranslatable: if it contains a literal of LuaJIT's FFI, or would take too long.
     """
-    found = SUSPECT.search(text)
+    found = SUSPECT_PATTERN.search(text)
     if found is None:
         return text
     if len(text) > limits.TRANSLATED_SCRIPT_BYTES_MAX:
@@ -77,11 +77,11 @@ class _Translation:
         self.varargs: list[_Function] = []  # those of them that have `...` among their parameters
 
     def run(self) -> bytes:
-        for token in TOKEN.finditer(self.text):
+        for token in TOKEN_PATTERN.finditer(self.text):
             kind, value = token.lastgroup, token.group()
             if kind == "text":
                 self._string(token.start(), value)
-            elif kind == "number" and FOREIGN_NUMBER.search(value):
+            elif kind == "number" and FOREIGN_NUMBER_PATTERN.search(value):
                 line = self.text.count(b"\n", 0, token.start()) + 1
                 raise Untranslatable(b"malformed number near '%b'" % value, line)
             elif kind == "name":
@@ -95,7 +95,7 @@ class _Translation:
         return b"".join([*parts, self.text[at:]])
 
     def _string(self, at: int, value: bytes) -> None:
-        changed = UNKNOWN_ESCAPE.sub(lambda match: match[0] if match[1] else match[2], value)
+        changed = ESCAPE_PATTERN.sub(lambda match: match[0] if match[1] else match[2], value)
         if changed != value:
             self.edits.append((at, at + len(value), changed))
 
@@ -119,7 +119,7 @@ class _Translation:
             if function.is_vararg:
                 self.varargs.pop()
             if function.has_arg and not function.has_dots:
-                self.edits.append((function.body_at, function.body_at, ARG))
+                self.edits.append((function.body_at, function.body_at, ARG_DEFINITION))
 
     def _mark(self, kind: str, end: int) -> None:
         """Store that the function has `...`, or where its parameters end. kind: `dots` or `close`."""

@@ -39,6 +39,6 @@ class ScriptHost:
         """Set where the following effects go: the flags of redis.set_repl(), 0 for nowhere."""
         raise NotImplementedError
 
-    def register(self, name: bytes, flags: int, description: bytes | None) -> None:
+    def register_function(self, name: bytes, flags: int, description: bytes | None) -> None:
         """Register a function of the library being loaded."""
         raise NotImplementedError

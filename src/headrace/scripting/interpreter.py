@@ -32,13 +32,15 @@ from headrace.scripting.host import ScriptHost
 from headrace.scripting.tail_calls import without_tail_calls
 from headrace.visibility import Public
 
-FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
+SANDBOX_FILES = ("sandbox", "patterns", "replies", "cjson", "cmsgpack", "struct", "bit", "api")
 # Read now: when the package is upgraded later, the new files would not fit this module.
-SOURCES = {file: pkgutil.get_data("headrace.scripting", f"sandbox/{file}.lua") or b"" for file in FILES}
+SANDBOX_SOURCES = {
+    file: pkgutil.get_data("headrace.scripting", f"sandbox/{file}.lua") or b"" for file in SANDBOX_FILES
+}
 CROWDED_BYTES = limits.SCRIPT_MEMORY_BYTES_MAX // 2
 NOT_ENOUGH_MEMORY = b"not enough memory"
 COLON, DOLLAR, MINUS = b":$-"
-FAILURE_LENGTH = 4  # text, source, line, whether it is counted
+FAILURE_TUPLE_LENGTH = 4  # text, source, line, whether it is counted
 FIRST_CHECK_S = 0.01  # time until the first check_interrupt() of a run
 
 
@@ -93,7 +95,7 @@ class Interpreter:
         lua.set_number(self._state, b"chunk_bytes_max", limits.SCRIPT_BYTES_MAX)
         lua.set_number(self._state, b"memory_max", limits.SCRIPT_MEMORY_BYTES_MAX / 1024)
         lua.set_number(self._state, b"first_check", FIRST_CHECK_S)
-        for file, text in SOURCES.items():
+        for file, text in SANDBOX_SOURCES.items():
             name = b"@headrace_run" if file == "api" else b"@headrace"
             wrong = lua.execute(self._state, text, name)
             assert isinstance(wrong, tuple), wrong
@@ -116,7 +118,7 @@ class Interpreter:
             protocol = int(words.pop())
             interpreter = me()
             host = interpreter.host
-            host.command_reply.sent(host.command_reply.pending_bytes())
+            host.command_reply.mark_sent(host.command_reply.pending_bytes())
             host.call(words, protocol)
             reply = host.command_reply.take()
             if not interpreter._has_room(len(reply)):
@@ -136,7 +138,7 @@ class Interpreter:
 
         def register(words: list[Any]) -> None:
             name, flags, description = words
-            me().host.register(name, int(flags), description)
+            me().host.register_function(name, int(flags), description)
 
         return {
             b"call": call,
@@ -159,7 +161,7 @@ class Interpreter:
         return self.memory + size <= limits.SCRIPT_MEMORY_BYTES_MAX
 
     @cython.ccall
-    def is_crowded(self) -> cython.bint:
+    def is_short_of_memory(self) -> cython.bint:
         """Return whether what remains in Lua between scripts leaves too little memory for the next one."""
         if lua.memory(self._state) <= CROWDED_BYTES:
             return False
@@ -172,7 +174,7 @@ class Interpreter:
         return lua.memory(self._state)
 
     @property
-    def hook_interval(self) -> int:
+    def hook_interval_instructions(self) -> int:
         """Instructions between two calls of the hook in the last script, at its end."""
         return int(lua.call(self._state, b"hook_interval", ())[0])
 
@@ -236,7 +238,7 @@ class Interpreter:
         except BaseException:
             self.broken = True
             raise
-        if result is not None and len(result) == FAILURE_LENGTH:
+        if result is not None and len(result) == FAILURE_TUPLE_LENGTH:
             text, source, line, is_counted = result
             raise ScriptFailed(text, source, int(line), is_counted)
         return result

@@ -14,7 +14,7 @@ from headrace import limits
 from headrace.errors import CommandError, to_text
 from headrace.visibility import Public
 
-FLAGS = {"no-writes": 1, "allow-oom": 2, "allow-stale": 4, "no-cluster": 8, "allow-cross-slot-keys": 16}
+FLAG_BITS = {"no-writes": 1, "allow-oom": 2, "allow-stale": 4, "no-cluster": 8, "allow-cross-slot-keys": 16}
 NO_WRITES, ALLOW_OOM, ALLOW_STALE = 1, 2, 4
 
 
@@ -25,11 +25,11 @@ class Script:
 
     digest: bytes
     text: bytes
-    declared: cython.bint  # it declares its flags
+    declares_flags: cython.bint  # it declares its flags
     flags: Public[cython.longlong]
     body: Public[bytes]  # what is compiled
     native_digest: Public[str | None]  # see commands/server/known_scripts.py
-    write_lines: Public[list[int]]
+    write_call_lines: Public[list[int]]
     is_compiled: Public[cython.bint]
     never_evicted: Public[cython.bint]  # loaded by SCRIPT LOAD: never dropped to save memory
 
@@ -37,17 +37,17 @@ class Script:
         """Raises CommandError if the first line is not valid."""
         self.digest = digest
         self.text = text
-        self.declared = text.startswith(b"#!")
+        self.declares_flags = text.startswith(b"#!")
         self.flags = 0
         self.body = text
         self.native_digest = None
-        self.write_lines = []
+        self.write_call_lines = []
         self.is_compiled = self.never_evicted = False
-        if self.declared:
-            self.flags, self.body = parse_script(text)
+        if self.declares_flags:
+            self.flags, self.body = parse_flags_and_body(text)
 
 
-def parse_script(text: bytes) -> tuple[int, bytes]:
+def parse_flags_and_body(text: bytes) -> tuple[int, bytes]:
     """Return the flags and the body of a script that begins with `#!`; lines keep their numbers.
 
     Raises CommandError if the first line is not valid.
@@ -63,7 +63,7 @@ def parse_script(text: bytes) -> tuple[int, bytes]:
         if not word.startswith(b"flags="):
             raise CommandError(f"ERR Unknown lua shebang option: {to_text(word)}")
         for flag in filter(None, to_text(word[6:]).split(",")):
-            if flag not in FLAGS:
+            if flag not in FLAG_BITS:
                 raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
-            flags |= FLAGS[flag]
+            flags |= FLAG_BITS[flag]
     return flags, text[end:]

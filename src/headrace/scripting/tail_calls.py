@@ -15,10 +15,10 @@ appended to its function: the call, and a return of all its results.
 
 from __future__ import annotations
 
-HEADER = b"\x1bLJ\x02"
+CHUNK_HEADER = b"\x1bLJ\x02"
 STRIPPED, BIG_ENDIAN = 2, 1
 CALL_MULTIPLE, CALL, TAIL_CALL_MULTIPLE, TAIL_CALL, RETURN_MULTIPLE, JUMP = 65, 66, 67, 68, 73, 88
-ORDINARY = {TAIL_CALL: CALL, TAIL_CALL_MULTIPLE: CALL_MULTIPLE}
+ORDINARY_CALL_OPCODES = {TAIL_CALL: CALL, TAIL_CALL_MULTIPLE: CALL_MULTIPLE}
 JUMP_BIAS = 0x8000
 JUMP_MAX = 0x7FFF
 INSTRUCTION_BYTES = 4
@@ -26,9 +26,9 @@ INSTRUCTION_BYTES = 4
 
 def without_tail_calls(chunk: bytes) -> bytes:
     """Return the chunk with ordinary calls; unchanged if it has another format."""
-    if not chunk.startswith(HEADER):
+    if not chunk.startswith(CHUNK_HEADER):
         return chunk
-    flags, at = _number(chunk, len(HEADER))
+    flags, at = _number(chunk, len(CHUNK_HEADER))
     if flags & (STRIPPED | BIG_ENDIAN):
         return chunk
     size, at = _number(chunk, at)
@@ -84,9 +84,9 @@ def _function(data: bytes) -> bytes:
     for i in range(count):
         opcode = code[INSTRUCTION_BYTES * i]
         distance = len(code) // INSTRUCTION_BYTES - i - 1
-        if opcode in ORDINARY and distance <= JUMP_MAX:
+        if opcode in ORDINARY_CALL_OPCODES and distance <= JUMP_MAX:
             slot, operand = code[INSTRUCTION_BYTES * i + 1 : INSTRUCTION_BYTES * i + 3]
-            code += bytes((ORDINARY[opcode], slot, operand, 0, RETURN_MULTIPLE, slot, 0, 0))
+            code += bytes((ORDINARY_CALL_OPCODES[opcode], slot, operand, 0, RETURN_MULTIPLE, slot, 0, 0))
             jump = bytes((JUMP, slot)) + (JUMP_BIAS + distance).to_bytes(2, "little")
             code[INSTRUCTION_BYTES * i : INSTRUCTION_BYTES * (i + 1)] = jump
             line_of += 2 * line_of[width * i : width * (i + 1)]

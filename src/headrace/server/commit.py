@@ -23,7 +23,7 @@ from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import error_reply_for
-from headrace.persistence.aof.log_buffer import Item
+from headrace.persistence.aof.log_buffer import DatabaseRequest
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.cold.cold_files import ColdFiles
@@ -50,22 +50,22 @@ class Durability:
     config: Public[Config]
     engine: Public[Engine]
     loop: Public[EventLoop]
-    files: Public[DataDirectory]
+    data_directory: Public[DataDirectory]
     wake: Public[Callable[[], None]]  # ends the event loop's wait; thread-safe
-    names: Public[LogFileNames]
+    log_file_names: Public[LogFileNames]
     log: Public[DurableLog | None]
     first_base_pending: Public[cython.bint]
     holds_replies: Public[cython.bint]  # to changes, until the first base is complete
     snapshot_failed: Public[cython.bint]  # writes are rejected because the last snapshot failed
     start_offset: Public[cython.longlong]  # effects.offset at which this log begins
-    announced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
+    notified_synced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
     failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
     sync_completed: Public[cython.bint]  # a background sync has ended
     sync_executor: Public[ThreadPoolExecutor | None]
     cold_files: ColdFiles  # to which a base may refer
     encoded_effects: EncodedEffects  # of this turn; only used while there are replicas
     feed_replicas: Public[
-        Callable[[list[Item]], None] | None
+        Callable[[list[DatabaseRequest]], None] | None
     ]  # sends them to the replicas, before the log gets them
     replicating: Public[cython.bint]  # effects are recorded also without a log
 
@@ -82,14 +82,14 @@ class Durability:
         self.config = config
         self.engine = engine
         self.loop = loop
-        self.files = files
+        self.data_directory = files
         self.wake = wake
-        self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
+        self.log_file_names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.log = None
         self.first_base_pending = self.holds_replies = False
         self.snapshot_failed = False
         self.start_offset = 0
-        self.announced_offset = 0
+        self.notified_synced_offset = 0
         self.failed_in_turn = False
         self.sync_completed = False
         self.sync_executor = None
@@ -130,11 +130,11 @@ class Durability:
         Raises:
             HeadraceError, OSError: if there can be no log now. With hold_replies it is tried again instead.
         """
-        self.files.lock()
+        self.data_directory.lock()
         log = self._new_log()
         try:
             log.start(None)
-            log.manifest = Manifest.load(self.files, self.names) or log.manifest
+            log.manifest = Manifest.load(self.data_directory, self.log_file_names) or log.manifest
         except (OSError, HeadraceError) as error:
             if not hold_replies:
                 raise
@@ -148,8 +148,8 @@ class Durability:
 
     def _new_log(self) -> DurableLog:
         log = DurableLog(
-            self.files,
-            self.names,
+            self.data_directory,
+            self.log_file_names,
             policy=self.config.text("appendfsync"),
             sync_later=self._sync_later,
             has_sync_waiters=self.engine.has_sync_waiters,
@@ -163,13 +163,13 @@ class Durability:
         log.set_appendfsync(self.config.text("appendfsync"))
         log.checksums = self.config.flag("aof-checksum")
         log.timestamps = self.config.flag("aof-timestamp-enabled")
-        log.disable_gc = self.config.flag("aof-disable-auto-gc")
+        log.keep_history_files = self.config.flag("aof-disable-auto-gc")
 
     def _attach(self, log: DurableLog) -> None:
         self.log = log
         self.engine.set_effect_recording(True)
         self.engine.effects.log_offset = self.start_offset + log.written
-        self.announced_offset = self.synced_offset()
+        self.notified_synced_offset = self.synced_offset()
 
     def close(self, comment: bytes = b"") -> None:
         """Write the recorded changes, sync and close the log.
@@ -201,7 +201,7 @@ class Durability:
             self.engine.set_effect_recording(on)
             self.encoded_effects.drop(self.engine.effects.items)
 
-    def _take_effects(self) -> list[Item]:
+    def _take_effects(self) -> list[DatabaseRequest]:
         """Return the recorded effects and forget them. Replicas get them first."""
         effects = self.engine.effects
         self._encode_for_replicas(effects.items)
@@ -210,7 +210,7 @@ class Durability:
         return items
 
     @cython.cfunc
-    def _encode_for_replicas(self, items: list[Item]) -> cython.void:
+    def _encode_for_replicas(self, items: list[DatabaseRequest]) -> cython.void:
         """Encode the effects once for the replicas and the log, and send them to the replicas."""
         if self.feed_replicas is not None:
             self.encoded_effects.encode(items)
@@ -269,7 +269,7 @@ class Durability:
             self.failed_in_turn = False
             if self.first_base_pending or log.reported_failure:
                 self._report(log)
-            if self.start_offset + log.synced != self.announced_offset:
+            if self.start_offset + log.synced != self.notified_synced_offset:
                 self._notify_synced()
             return True
         if self.first_base_pending:
@@ -279,7 +279,7 @@ class Durability:
             # themselves after a restart, too: no reply depends on it.
             return True
         self.failed_in_turn = False
-        log.report()
+        log.report_failure()
         return False
 
     def _end_background_sync(self) -> None:
@@ -304,7 +304,7 @@ class Durability:
         if not log.failure:
             self.first_base_pending = False
         if not self.first_base_pending:
-            log.report()
+            log.report_failure()
             if not log.failure:
                 self._stop_holding()
 
@@ -327,7 +327,7 @@ class Durability:
             log.failure = f"there is no log of the present data yet: {reason}"
             self._report(log)
 
-    def check_files(self, now: int, force: bool = False) -> bool:
+    def detect_changed_log_files(self, now: int, force: bool = False) -> bool:
         """Reject writes if files of the log were removed, replaced or changed; return whether they were.
 
         The log is then rewritten from memory. Compares the files about once a second unless forced.
@@ -361,7 +361,7 @@ class Durability:
         if not log.flush() and not self.first_base_pending:
             self.failed_in_turn = self.failed_in_turn or not self.failure
             self.loop.commit_required = True
-            log.report()
+            log.report_failure()
         return not log.failure
 
     def synced_offset(self) -> int:
@@ -386,8 +386,8 @@ class Durability:
     def _notify_synced(self) -> None:
         """Serve clients that wait for a sync, if more is synced now."""
         synced = self.synced_offset()
-        if synced != self.announced_offset:
-            self.announced_offset = synced
+        if synced != self.notified_synced_offset:
+            self.notified_synced_offset = synced
             if self.engine.has_sync_waiters():
                 self.engine.on_log_synced(self.engine.keyspace.now)
 

@@ -79,16 +79,16 @@ class ConfigApplier:
         context = tls.reloaded_context() if tls is not None else None
         self._apply_ports()
         apply_settings(config, self.engine.keyspace.settings)
-        self.engine.auth.log.set_max_entries(config.number("acllog-max-len"))
+        self.engine.auth.acl_log.set_max_entries(config.number("acllog-max-len"))
         self.engine.timing.refresh()
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
         assert isinstance(unsent, OutputBufferLimits)
         loop.output_monitor.apply(unsent)
-        self.engine.pubsub.reply_limit = unsent.pubsub.hard or limits.REPLY_BYTES_MAX
+        self.engine.pubsub.unread_bytes_max = unsent.pubsub.hard or limits.REPLY_BYTES_MAX
         memory_limit.apply(config, self.engine)
         self.cold.apply_config()
-        loop.query_max = config.number("client-query-buffer-limit")
+        loop.query_buffer_max = config.number("client-query-buffer-limit")
         loop.bulk_max = config.number("proto-max-bulk-len")
         for connection in loop.connections.values():
             connection.parser.bulk_max = loop.bulk_max
@@ -107,7 +107,7 @@ class ConfigApplier:
             return
         try:
             self.disk.set_holder(", ".join(self.listeners.addresses))
-            self.status_files.rewrite("port-file", str(self.listeners.announced_port))
+            self.status_files.rewrite_if_written("port-file", str(self.listeners.announced_port))
         except (OSError, HeadraceError) as wrong:
             logging.getLogger("headrace").error(
                 "cannot write the new port to the lock file or port-file: %s", wrong

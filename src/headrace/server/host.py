@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from headrace.commands.server_interface import Section, ServerInterface
+from headrace.commands.server_interface import InfoFields, ServerInterface
 from headrace.commands.session import Session
 from headrace.keyspace.settings import Settings
 from headrace.persistence.rdb.versions import RdbVersion
@@ -80,7 +80,7 @@ class ServerHost(ServerInterface):
         """Change all of the directives or none, and apply the changes."""
         self.services.config_applier.set(pairs)
         if any(name.lower() == b"requirepass" for name, _ in pairs):
-            user_file.set_password(self.config, self.services.loop.engine.auth)
+            user_file.apply_requirepass(self.config, self.services.loop.engine.auth)
 
     def config_resetstat(self) -> None:
         """Reset the counters of the process."""
@@ -116,7 +116,7 @@ class ServerHost(ServerInterface):
 
     # Clients, and the process.
 
-    def client_buffers(self, session: Session) -> tuple[int, int]:
+    def client_buffer_bytes(self, session: Session) -> tuple[int, int]:
         """Return the bytes of requests that wait to be executed, and the bytes free for more."""
         connection = session.transport
         if connection is None:
@@ -131,7 +131,7 @@ class ServerHost(ServerInterface):
     def serve_while_busy(self, session: Session) -> None:
         """Serve the other clients while `session` runs a slow script, and check for a requested shutdown."""
         self.services.loop.serve_while_busy(session)
-        self.services.script_shutdown.step()
+        self.services.script_shutdown.end_script_if_requested()
 
     def is_stopping(self) -> bool:
         """Return whether a shutdown was requested by a signal and has not been executed yet."""
@@ -144,7 +144,7 @@ class ServerHost(ServerInterface):
         """
         self.services.shutdown.end(save, force)
 
-    def info(self, section: str) -> Section:
+    def info(self, section: str) -> InfoFields:
         """Return the fields of one section of INFO that only the process knows."""
         return self.services.info.fields(section)
 

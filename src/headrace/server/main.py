@@ -30,7 +30,7 @@ from headrace.server.config.rewrite import format_config
 from headrace.server.disk.startup import LoadInterrupted, as_usage_errors
 from headrace.server.observe import heap
 from headrace.server.observe.logs import json_line, reopen_message_log, start_message_log
-from headrace.server.observe.notify import notify
+from headrace.server.observe.notify import notify_supervisor
 from headrace.server.parts import create_parts
 from headrace.server.run_control import RunControl
 
@@ -38,8 +38,10 @@ from headrace.server.run_control import RunControl
 # No object that is dropped is part of a cycle: tests/server/test_collector.py and test_census.py. If one is,
 # observe/collector.py has old objects collected when unaccounted memory has grown.
 GC_THRESHOLDS = (3_000, 3, 1 << 30)
-PRINT = "--print-config"
-SWITCH_S = 0.0005  # how long a thread waits for the interpreter's lock before the event loop must yield it
+PRINT_CONFIG_OPTION = "--print-config"
+SWITCH_INTERVAL_S = (
+    0.0005  # how long a thread waits for the interpreter's lock before the event loop must yield it
+)
 USAGE = """\
 Usage: headrace serve [FILE] [--directive value ...]
 
@@ -62,17 +64,17 @@ def serve(arguments: list[str]) -> int:
         print(usage(), end="")
         return 0
     config = Config()
-    config.read_arguments([word for word in arguments if word != PRINT], os.environ)
-    if PRINT in arguments:
+    config.read_arguments([word for word in arguments if word != PRINT_CONFIG_OPTION], os.environ)
+    if PRINT_CONFIG_OPTION in arguments:
         for warning in config.warnings:
             print(f"headrace: {warning}", file=sys.stderr)
         print(format_config(config), end="")
         return 0
     if config.flag("disable-thp"):
         heap.disable_large_pages()
-    sys.setswitchinterval(SWITCH_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     server = Server(config)
-    with signal_handlers(server.parts.control):
+    with installed_signal_handlers(server.parts.control):
         server.open()
         if not server.parts.control.stopping:
             announce_ready(config, ", ".join(server.parts.listeners.addresses))
@@ -91,7 +93,7 @@ def announce_ready(config: Config, where: str) -> None:
         print(json_line(NOTICE, text) if is_json else text, flush=True)
     except OSError:  # a full disk or a closed pipe: do not try again at the exit, which then fails
         sys.stdout = None
-    notify(f"READY=1\nSTATUS=Ready on {where}")
+    notify_supervisor(f"READY=1\nSTATUS=Ready on {where}")
 
 
 def usage() -> str:
@@ -127,7 +129,7 @@ class Server:
         users = parts.engine.auth.users
         user_file.load_initial_users(config, users)
         if not config.text("aclfile"):
-            config.repeated_lines["user"] = partial(user_file.user_lines, config, users)
+            config.repeated_line_functions["user"] = partial(user_file.user_lines, config, users)
         parts.loop.add_reader(parts.control.wake_receiver, self._on_wake)
         parts.listeners.open()
         parts.metrics.open()
@@ -147,15 +149,15 @@ class Server:
         if parts.disk.lock_descriptor >= 0:
             with as_usage_errors():
                 parts.saving.remove_leftovers()
-                parts.cold.prepare()
+                parts.cold.prepare_for_loading()
         appendonly = parts.config.flag("appendonly")
         found = parts.startup.load(parts.clock.now_ms())
-        parts.saving.saved_changes = parts.engine.keyspace.changes
+        parts.saving.changes_at_last_save = parts.engine.keyspace.changes
         with as_usage_errors():
             parts.log_switch.open(appendonly, found.manifest, parts.clock.now_ms())
             parts.loop.commit = parts.durability.commit
-            parts.cold.begin(parts.durability.log is not None)
-            parts.replication.begin(found.aux, found.last_comment)
+            parts.cold.begin_after_loading(parts.durability.log is not None)
+            parts.replication.begin_configured_role(found.aux, found.last_comment)
             parts.config_applier.apply()  # what CONFIG SET changed during the load
 
     def run(self) -> None:
@@ -169,11 +171,11 @@ class Server:
             while not control.stopping:
                 with suppress(ScriptAbandoned):  # stopping is set, and nothing may run any more
                     parts.loop.run()
-                if control.reopen_requested:
-                    control.reopen_requested = False
+                if control.log_reopen_requested:
+                    control.log_reopen_requested = False
                     reopen_message_log()
                 if control.shutdown_requested:
-                    parts.shutdown.run_requested()
+                    parts.shutdown.run_requested_shutdown()
         finally:
             gc.set_threshold(*thresholds)
             self.close()
@@ -200,7 +202,7 @@ class Server:
     def _on_wake(self) -> None:
         self.parts.control.drain()
         self.parts.loop.run_timer_now()  # a thread may have ended a snapshot
-        self.parts.cold.run_results()
+        self.parts.cold.apply_thread_results()
         self.parts.metrics.accept_pending()
 
 
@@ -216,7 +218,7 @@ def check_directory(path: str) -> None:
 
 
 @contextmanager
-def signal_handlers(control: RunControl) -> Iterator[None]:
+def installed_signal_handlers(control: RunControl) -> Iterator[None]:
     """Let SIGTERM and SIGINT shut the server down and SIGHUP reopen its message log; main thread only.
 
     A signal that arrives after the event loop has checked for signals, and before it waits, would only be
@@ -228,7 +230,7 @@ def signal_handlers(control: RunControl) -> Iterator[None]:
     doing: dict[int, Callable[[], None]] = {
         signal.SIGTERM: partial(control.request_shutdown, "SIGTERM"),
         signal.SIGINT: partial(control.request_shutdown, "SIGINT"),
-        signal.SIGHUP: control.request_reopen,
+        signal.SIGHUP: control.request_log_reopen,
     }
 
     def handle(number: int, frame: FrameType | None) -> None:

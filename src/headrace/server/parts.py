@@ -29,7 +29,7 @@ from headrace.server.disk.startup import Startup
 from headrace.server.host import ServerHost, Services
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.network.listeners import Listeners
-from headrace.server.observe.metrics import Metrics
+from headrace.server.observe.metrics import MetricsEndpoint
 from headrace.server.process_info import ProcessInfo
 from headrace.server.replication.server_replication import ServerReplication
 from headrace.server.run_control import RunControl
@@ -51,7 +51,7 @@ class Parts:
     cold: ColdTasks
     control: RunControl
     listeners: Listeners
-    metrics: Metrics
+    metrics: MetricsEndpoint
     status_files: StatusFiles
     startup: Startup
     durability: Durability
@@ -64,13 +64,7 @@ class Parts:
 
 
 def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts:
-    """Create the parts of a server. Nothing is read, written or listened on yet.
-
-    Args:
-        config: that of the server.
-        clock: tells the time of the event loop.
-        disk: the data directory.
-    """
+    """Create the parts of a server. Nothing is read, written or listened on yet. disk: the data directory."""
     settings = Settings()
     apply_settings(config, settings)
     engine = Engine(settings, ServerHost(config, settings, lambda: services))
@@ -78,13 +72,20 @@ def create_parts(config: Config, clock: RealClock, disk: DiskDirectory) -> Parts
     control = RunControl(loop.interrupt)
     wake = control.wake
     listeners = Listeners(config, loop)
-    metrics = Metrics(config, loop, wake)
+    metrics = MetricsEndpoint(config, loop, wake)
     status_files = StatusFiles(config)
     cold = ColdTasks(config, engine, clock, disk, wake)
     startup = Startup(config, engine, loop, disk, control.is_ending)
-    durability = Durability(config, engine, loop, disk, cold.files, wake)
+    durability = Durability(config, engine, loop, disk, cold.cold_files, wake)
     saving = SaveManager(
-        config, engine, loop, disk, durability, wake, lambda: replication.snapshot_fields(), clock.now_ms()
+        config,
+        engine,
+        loop,
+        disk,
+        durability,
+        wake,
+        lambda: replication.snapshot_aux_fields(),
+        clock.now_ms(),
     )
     log_switch = LogSwitch(config, engine, durability, saving)
     reloading = Reloading(config, engine, startup, durability, saving)

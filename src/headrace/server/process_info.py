@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.engine.engine import Engine
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
@@ -59,9 +59,9 @@ class ProcessInfo:
 
     def reset(self) -> None:
         """Reset the counters of the process (CONFIG RESETSTAT)."""
-        self.listeners.rejected = 0
-        self.loop.received = 0
-        self.loop.sent = 0
+        self.listeners.rejected_client_count = 0
+        self.loop.received_bytes = 0
+        self.loop.sent_bytes = 0
         self.loop.query_limit_disconnections = 0
         self.loop.output_monitor.disconnections = 0
         self.samples.clear()
@@ -69,15 +69,15 @@ class ProcessInfo:
     def sample(self, now: int) -> bool:
         """Sample the counters for the rates; return whether they have changed."""
         loop, engine = self.loop, self.engine
-        counters = (engine.stats.commands, loop.received, loop.sent)
+        counters = (engine.stats.command_count, loop.received_bytes, loop.sent_bytes)
         memory_limit.update_memory_peak(engine)
         changed = not self.samples or self.samples[-1][1:] != counters
         self.samples.append((now, *counters))
         return changed
 
-    def fields(self, section: str) -> Section:
+    def fields(self, section: str) -> InfoFields:
         """Return the fields of one section of INFO; none if all of them are the engine's."""
-        sections: dict[str, Callable[[], Section]] = {
+        sections: dict[str, Callable[[], InfoFields]] = {
             "server": self._server,
             "clients": self._clients,
             "memory": self._memory,
@@ -87,7 +87,7 @@ class ProcessInfo:
         }
         return sections[section]() if section in sections else []
 
-    def _server(self) -> Section:
+    def _server(self) -> InfoFields:
         uptime = int(time.monotonic() - self.started)
         return [
             ("os", f"{platform.system()} {platform.release()} {platform.machine()}"),
@@ -108,32 +108,32 @@ class ProcessInfo:
             *((f"listener{n}", way) for n, way in enumerate(self.listeners.info())),
         ]
 
-    def _clients(self) -> Section:
+    def _clients(self) -> InfoFields:
         """Return the limit of clients, and the biggest buffers at the moment."""
-        buffers = ClientBuffers.of(self.engine, self.engine.server)
+        buffers = ClientBuffers.measure(self.engine, self.engine.server)
         return [
             ("maxclients", self.config.number("maxclients")),
-            ("client_recent_max_input_buffer", buffers.most_input),
-            ("client_recent_max_output_buffer", buffers.most_output),
+            ("client_recent_max_input_buffer", buffers.largest_input_bytes),
+            ("client_recent_max_output_buffer", buffers.largest_output_bytes),
         ]
 
-    def _memory(self) -> Section:
+    def _memory(self) -> InfoFields:
         """Return the memory used by the data and by the process."""
         backlog = dict(self.replication.info())["repl_backlog_histlen"]
-        replicas = ClientBuffers.of(self.engine, self.engine.server, replicas=True).total
+        replicas = ClientBuffers.measure(self.engine, self.engine.server, replicas=True).total
         log = self.durability.log
         return [
-            *memory_limit.fields(self.config, self.engine, self.rss_at_start),
+            *memory_limit.info_fields(self.config, self.engine, self.rss_at_start),
             ("mem_replication_backlog", backlog),
             ("mem_total_replication_buffers", backlog),
             ("mem_clients_slaves", replicas),
-            ("mem_clients_normal", ClientBuffers.of(self.engine, self.engine.server).total),
+            ("mem_clients_normal", ClientBuffers.measure(self.engine, self.engine.server).total),
             ("mem_aof_buffer", 0 if log is None else log.unwritten_bytes),
-            *cold_tasks.fields(self.cold),
+            *cold_tasks.info_fields(self.cold),
         ]
 
-    def _persistence(self) -> Section:
-        return persistence_info.fields(
+    def _persistence(self) -> InfoFields:
+        return persistence_info.info_fields(
             self.saving,
             self.durability,
             self.startup,
@@ -141,15 +141,15 @@ class ProcessInfo:
             self.engine.keyspace.now,
         )
 
-    def _stats(self) -> Section:
+    def _stats(self) -> InfoFields:
         rates = self._rates()
         return [
             ("instantaneous_ops_per_sec", round(rates[0])),
-            ("total_net_input_bytes", self.loop.received),
-            ("total_net_output_bytes", self.loop.sent),
+            ("total_net_input_bytes", self.loop.received_bytes),
+            ("total_net_output_bytes", self.loop.sent_bytes),
             ("instantaneous_input_kbps", f"{rates[1] / 1024:.2f}"),
             ("instantaneous_output_kbps", f"{rates[2] / 1024:.2f}"),
-            ("rejected_connections", self.listeners.rejected),
+            ("rejected_connections", self.listeners.rejected_client_count),
             ("client_query_buffer_limit_disconnections", self.loop.query_limit_disconnections),
             ("client_output_buffer_limit_disconnections", self.loop.output_monitor.disconnections),
         ]
@@ -162,7 +162,7 @@ class ProcessInfo:
         seconds = max(last[0] - first[0], 1) / 1000
         return (last[1] - first[1]) / seconds, (last[2] - first[2]) / seconds, (last[3] - first[3]) / seconds
 
-    def _cpu(self) -> Section:
+    def _cpu(self) -> InfoFields:
         own = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         thread = resource.getrusage(resource.RUSAGE_THREAD)  # INFO runs in the event loop's thread

@@ -17,7 +17,7 @@ class RunControl:
         self.shutdown_requested = False
         self.shutdown_reason = ""  # for the log
         self.shutdown_signals = 0  # requests of the shutdown that has not been executed yet
-        self.reopen_requested = False  # of the file of log messages
+        self.log_reopen_requested = False  # of the file of log messages
         self._sender, self._receiver = socket.socketpair()
         self._sender.setblocking(False)
         self._receiver.setblocking(False)
@@ -45,9 +45,9 @@ class RunControl:
         self._interrupt()
         self.wake()
 
-    def request_reopen(self) -> None:
+    def request_log_reopen(self) -> None:
         """Reopen the file of log messages after the current turn."""
-        self.reopen_requested = True
+        self.log_reopen_requested = True
         self._interrupt()
         self.wake()
 

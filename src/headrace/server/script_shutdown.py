@@ -24,7 +24,7 @@ from headrace.server.shutdown import Shutdown
 
 LOG = logging.getLogger("headrace")
 KILLED_BY_SHUTDOWN = b"Script killed: the server shuts down"
-S = 1_000_000_000  # nanoseconds
+NS_PER_SECOND = 1_000_000_000  # nanoseconds
 
 
 class ScriptShutdown:
@@ -55,7 +55,7 @@ class ScriptShutdown:
         self._awaited: RunningScript | None = None
         self._deadline_ns = 0
 
-    def step(self) -> None:
+    def end_script_if_requested(self) -> None:
         """End the running script if a signal has requested a shutdown, and the table above says so.
 
         Called from time to time while a slow script runs.
@@ -79,7 +79,7 @@ class ScriptShutdown:
     def _wait_for(self, running: RunningScript) -> None:
         self._awaited = running
         seconds = self.config.number("shutdown-timeout")
-        self._deadline_ns = system.monotonic_ns() + seconds * S
+        self._deadline_ns = system.monotonic_ns() + seconds * NS_PER_SECOND
         text = "the shutdown waits for a script that has written%s; the next signal drops its changes"
         LOG.warning(text, f", for {seconds} s" if self._loses_nothing() else "")
 

@@ -17,14 +17,14 @@ from headrace.server.commit import Durability
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.disk.saving import SaveManager
-from headrace.server.observe.notify import notify
+from headrace.server.observe.notify import notify_supervisor
 from headrace.server.replication.server_replication import ServerReplication
 from headrace.server.run_control import RunControl
 
 LOG = logging.getLogger("headrace")
 
 
-class NoShutdown(CommandError):
+class ShutdownFailed(CommandError):
     text = "ERR Errors trying to SHUTDOWN. Check logs."
 
 
@@ -48,12 +48,12 @@ class Shutdown:
         self.control = control
         self.failed = False  # a requested shutdown: the next one is forced
 
-    def run_requested(self) -> None:
+    def run_requested_shutdown(self) -> None:
         """Shut down as SHUTDOWN does, because RunControl.request_shutdown() was called."""
         self.control.shutdown_requested = False
         self.control.shutdown_signals = 0
         LOG.log(NOTICE, "shutting down: %s", self.control.shutdown_reason)
-        notify("STOPPING=1")
+        notify_supervisor("STOPPING=1")
         again = self.failed or self.replication.delayed_shutdown.is_waiting
         with suppress(CommandError):  # logged
             if again or not self.replication.delay_shutdown(self._end, None):
@@ -86,17 +86,17 @@ class Shutdown:
         # A replica gets its data again.
         if self.durability.first_base_pending and not force and not self.replication.is_replica():
             LOG.error("not stopping: the first log is still being written")
-            raise NoShutdown()
+            raise ShutdownFailed()
         self.saving.cancel_all()
         if not self.durability.flush(at) and not force:
             LOG.error("not stopping: the log cannot be written")
-            raise NoShutdown()
+            raise ShutdownFailed()
         if save or (save is None and self.config.save_rules()):
             try:
                 self.saving.save(at)
             except CommandError:
                 if not force:
-                    raise NoShutdown() from None
+                    raise ShutdownFailed() from None
         if self.durability.log is not None and not self.durability.failure:
             LOG.log(NOTICE, "the log is synced")
         self.control.stop()

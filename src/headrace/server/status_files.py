@@ -32,7 +32,7 @@ class StatusFiles:
         if path not in self._written:
             self._written.append(path)
 
-    def rewrite(self, directive: str, text: str) -> None:
+    def rewrite_if_written(self, directive: str, text: str) -> None:
         """Write the file again if it was written. Raises HeadraceError."""
         if self.config.text(directive) in self._written:
             self.write(directive, text)

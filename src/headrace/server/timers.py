@@ -18,7 +18,7 @@ from headrace.server.observe.heap import ClientPeak, release_free_memory
 from headrace.server.process_info import ProcessInfo
 from headrace.server.replication.server_replication import ServerReplication
 
-SLOW_MS = 1000  # how often idle clients are searched for while nothing else happens
+IDLE_CHECK_INTERVAL_MS = 1000  # how often idle clients are searched for while nothing else happens
 
 
 class Timers:
@@ -58,10 +58,10 @@ class Timers:
         seconds = self.config.number("timeout")
         if seconds:
             self._close_idle(now - 1000 * seconds)
-        for connection in self.loop.handshakes.stalled(now):
+        for connection in self.loop.handshakes.stalled_connections(now):
             logging.getLogger("headrace").info("closing client %d: no TLS handshake", connection.session.id)
             self.loop.drop(connection)
-        for connection in self.loop.output_monitor.overdue(now):
+        for connection in self.loop.output_monitor.take_overdue_connections(now):
             why = "it has left more reply bytes unread than its soft client-output-buffer-limit for too long"
             self.loop.output_monitor.disconnections += 1
             self.loop.drop_with_reason(connection, why)
@@ -70,7 +70,7 @@ class Timers:
         keyspace = self.engine.keyspace
         if keyspace.image is None:  # a snapshot takes memory that it gives back
             data_bytes = keyspace.memory.total
-            self.full_gc_trigger.check(self.info.rss_at_start + data_bytes, data_bytes)
+            self.full_gc_trigger.collect_if_grown(self.info.rss_at_start + data_bytes, data_bytes)
         self.durability.tick(now)
         self._check_log_files(now)
         self.saving.tick(now)
@@ -78,12 +78,12 @@ class Timers:
         waits.append(self.replication.tick(now))
         waits.append(-1 if self.durability.log is None else CHECK_INTERVAL_MS)
         watching = seconds or self.loop.handshakes.in_progress or self.loop.output_monitor.any_over_soft_limit
-        waits.append(interval if moved else SLOW_MS if watching else -1)
+        waits.append(interval if moved else IDLE_CHECK_INTERVAL_MS if watching else -1)
         return min((wait for wait in waits if wait >= 0), default=-1)
 
     def _check_log_files(self, now: int) -> None:
         """Reject writes and rewrite the log if others have changed its files."""
-        if self.durability.check_files(now):
+        if self.durability.detect_changed_log_files(now):
             self.saving.kill_rewrite()
 
     def _close_idle(self, since: int) -> None:
@@ -91,7 +91,7 @@ class Timers:
         idle = [
             c
             for c in self.loop.connections.values()
-            if c.session.active_ms < since
+            if c.session.last_request_ms < since
             and c.session.waiting is None
             and not (c.session.subscription_count or c.session.monitoring or c.session.is_replica)
             and not c.session.reply.pending_bytes()

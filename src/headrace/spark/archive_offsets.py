@@ -25,7 +25,7 @@ from headrace.client.url import without_password
 from headrace.errors import HeadraceError, UsageError
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.position import Position
-from headrace.positions.recreation import StreamObservation, identity_mismatch, observe_streams
+from headrace.positions.recreation import StreamObservation, identity_mismatch_reason, observe_streams
 from headrace.positions.stream_state import count_trimmed_after
 from headrace.spark.options import DEFAULT_URL
 from headrace.spark.source.data_loss import DataLoss
@@ -104,7 +104,7 @@ def check_continues(stream: str, position: Position, observation: StreamObservat
             f"{ends} the stream was deleted: it is not known whether it had later entries. {restart}, if it "
             "is created again."
         )
-    mismatch = identity_mismatch(position, observation)
+    mismatch = identity_mismatch_reason(position, observation)
     if mismatch is not None:
         raise DataLoss(
             f"{ends} the stream was deleted and recreated, or a failover took entries back: {mismatch}. "

@@ -79,7 +79,7 @@ class ArchivePartitionReader:
     def _read_file(self, file: pq.ParquetFile, piece: FileRowGroups) -> Iterator[pa.RecordBatch]:
         fields = has_fields_map(file.schema_arrow)
         columns = columns_to_read(file.schema_arrow, self._layout.specs) if self._needs_fields else ["id"]
-        groups = list(piece.groups)
+        groups = list(piece.group_indexes)
         # Each row repeats the name of the stream: with a very long name a batch has fewer rows.
         max_rows = max(
             1, min(rows_per_batch(file, piece), BATCH_BYTES // max(len(self._partition.stream), 1))
@@ -118,12 +118,16 @@ class ArchivePartitionReader:
         """Report how many values of each column did not fit."""
         counts, self._misfits = self._misfits, [0] * len(self._misfits)
         report_misfits(
-            self._partition.stream, f"{piece.file.path} {piece.groups}", self._layout, counts, self._mode
+            self._partition.stream,
+            f"{piece.file.path} {piece.group_indexes}",
+            self._layout,
+            counts,
+            self._mode,
         )
 
     def _decode_fields(self, ids: pa.Array, fields: pa.MapArray) -> Iterator[pa.RecordBatch]:
         scanner = ReplyPageTokenizer()
-        decoder = self._layout.decoder(scanner, self._partition.stream, self._mode)
+        decoder = self._layout.new_decoder(scanner, self._partition.stream, self._mode)
         builder = BatchBuilder(self._layout, self._partition.stream)
         reply = as_xrange_reply(ids, fields)
         scanner.begin_page(b"")

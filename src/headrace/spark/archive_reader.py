@@ -30,7 +30,7 @@ from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.offsets import Offsets, advance_offsets, sorted_offsets
 from headrace.positions.position import Position
-from headrace.positions.recreation import identity_mismatch, observe_streams
+from headrace.positions.recreation import identity_mismatch_reason, observe_streams
 from headrace.positions.stream_state import StreamReadError, stream_states
 from headrace.spark.archive_partitions import ArchivePartition, ArchivePartitionReader, check_columns
 from headrace.spark.decode.schema import ColumnLayout
@@ -127,7 +127,7 @@ class ArchiveReader(BatchReader):
         for part in plan_ranges(self._servers, after, end, self._options, None, start, self._end_positions):
             if part.stream in continued and part.after == through[part.stream] != first[part.stream]:
                 self._first_after_gap[part.stream] = first[part.stream]
-                parts.append(after_trimmed_anchor(part, first[part.stream]))
+                parts.append(task_after_trimmed_anchor(part, first[part.stream]))
             else:
                 parts.append(LivePartition((part,)))
         return parts
@@ -140,7 +140,7 @@ class ArchiveReader(BatchReader):
         positions = {s: self._archive.positions.get(s, Position(i)) for s, i in through.items()}
         found = set()
         for stream, observation in observe_streams(self._servers, through, positions).items():
-            mismatch = identity_mismatch(positions[stream], observation)
+            mismatch = identity_mismatch_reason(positions[stream], observation)
             if mismatch is not None:
                 found.add(stream)
                 report_loss(
@@ -197,7 +197,7 @@ class ArchiveReader(BatchReader):
             )
 
 
-def after_trimmed_anchor(part: OffsetRange, first: str | None) -> LivePartition:
+def task_after_trimmed_anchor(part: OffsetRange, first: str | None) -> LivePartition:
     """Return the task for a range whose anchor no longer exists; `first` is the first entry after it.
 
     That entry is read as a range of its own, and becomes the anchor of the rest.

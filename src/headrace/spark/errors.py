@@ -25,10 +25,10 @@ from redis.exceptions import RedisError
 from headrace.client.connection_errors import connection_error
 from headrace.errors import HeadraceError, UsageError
 
-HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an exception of a worker
+HIDE_TRACEBACK_VARIABLE = "SPARK_HIDE_TRACEBACK"  # PySpark reads it when it reports an exception of a worker
 
 # The methods of data sources, readers and writers that Spark calls in its workers.
-CALLED_BY_SPARK = {
+METHODS_CALLED_BY_SPARK = {
     "schema", "reader", "streamReader", "writer", "streamWriter",
     "partitions", "pushFilters", "read",
     "initialOffset", "latestOffset", "reportLatestOffset", "prepareForTriggerAvailableNow",
@@ -36,12 +36,12 @@ CALLED_BY_SPARK = {
     "write", "commit", "abort",
 }  # fmt: skip
 
-UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
+UNREACHABLE_ERRNOS = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 
 # `headrace.errors.UsageError: sentence`, as Python and Spark print an exception of Headrace.
-HEADRACE_ERROR = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
-SQLSTATE = re.compile(r"( SQLSTATE: \w+)+$")
-NOT_FOUND = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
+HEADRACE_ERROR_PATTERN = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
+SQLSTATE_SUFFIX_PATTERN = re.compile(r"( SQLSTATE: \w+)+$")
+SOURCE_NOT_FOUND_TEXT = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 def brief_errors(kind: type[T]) -> type[T]:
     """Wrap the methods of a class that Spark calls, so that their errors are shown as one sentence."""
     for name, method in list(vars(kind).items()):
-        if name in CALLED_BY_SPARK:
+        if name in METHODS_CALLED_BY_SPARK:
             setattr(kind, name, _wrapped(method))
     return kind
 
@@ -92,7 +92,7 @@ def _is_connection_failure(error: Exception) -> bool:
     """Return whether the server cannot be reached; other OSErrors are about files."""
     if isinstance(error, RedisError | ConnectionError | TimeoutError | socket.gaierror):
         return True
-    return isinstance(error, OSError) and error.errno in UNREACHABLE
+    return isinstance(error, OSError) and error.errno in UNREACHABLE_ERRNOS
 
 
 def _url(source: Any) -> str:
@@ -105,7 +105,7 @@ def _hide_traceback() -> None:
     """Make PySpark report this error without its traceback, if this process is a worker of Spark."""
     log.debug("An error that is shown without its traceback", exc_info=True)
     if is_spark_worker():
-        os.environ[HIDE_TRACEBACK] = "1"
+        os.environ[HIDE_TRACEBACK_VARIABLE] = "1"
 
 
 def is_spark_worker(module: str | None = None) -> bool:
@@ -153,16 +153,16 @@ def as_headrace_error(error: Exception) -> HeadraceError:
 
 def _headrace_error(text: str) -> tuple[str, str] | None:
     """Return the class and the sentence of the last error of Headrace in a text of Spark."""
-    found = HEADRACE_ERROR.findall(text)
+    found = HEADRACE_ERROR_PATTERN.findall(text)
     if not found:
         return None
     kind, sentence = found[-1]
-    return kind, SQLSTATE.sub("", sentence.strip())
+    return kind, SQLSTATE_SUFFIX_PATTERN.sub("", sentence.strip())
 
 
 def _spark_sentence(error: BaseException) -> str:
     text = str(error)
-    if NOT_FOUND in text:
+    if SOURCE_NOT_FOUND_TEXT in text:
         return (
             "Spark does not find the format headrace, because it runs another Python than this program: call "
             f"headrace.spark.register(spark), or set PYSPARK_PYTHON={sys.executable} before Spark starts."
@@ -171,8 +171,8 @@ def _spark_sentence(error: BaseException) -> str:
     for line in reversed(lines):  # an exception of other Python code in a worker
         head = line.partition(":")[0]
         if head.endswith(("Error", "Exception")) and not line.startswith("at "):
-            return SQLSTATE.sub("", line)
+            return SQLSTATE_SUFFIX_PATTERN.sub("", line)
     java = getattr(error, "java_exception", None)  # of Py4JJavaError, whose own first line has no reason
     if java is not None:
         lines = [*str(java.getMessage()).splitlines(), *lines]
-    return SQLSTATE.sub("", lines[0]) if lines else type(error).__name__
+    return SQLSTATE_SUFFIX_PATTERN.sub("", lines[0]) if lines else type(error).__name__

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
 DRIVER_PYTHON_VARIABLE = "PYSPARK_DRIVER_PYTHON"
 REQUIRED_PACKAGES = ("headrace", "redis", "pyarrow")  # PySpark itself comes with Spark
-PRINT_MISSING = (
+PRINT_MISSING_PROGRAM = (
     "import sys, importlib.util; print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
 )
 CHECK_TIMEOUT_S = 60.0
@@ -79,7 +79,7 @@ def missing_packages(python: str, path: list[str] | None = None) -> list[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [given, *(path or [])]))}
     try:
         done = subprocess.run(
-            [found, "-c", PRINT_MISSING, *REQUIRED_PACKAGES],
+            [found, "-c", PRINT_MISSING_PROGRAM, *REQUIRED_PACKAGES],
             env=environment, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

@@ -24,7 +24,7 @@ NAMED_OFFSETS = ("earliest", "latest")
 KAFKA_NAMED_OFFSETS = {-2: "earliest", -1: "latest"}
 SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 SECONDS_PER_UNIT |= {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+DURATION_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 BYTES_PER_UNIT = {
     "": 1,
     "b": 1,
@@ -35,7 +35,7 @@ BYTES_PER_UNIT = {
     "g": 1 << 30,
     "gb": 1 << 30,
 }
-SIZE = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+BYTE_COUNT_PATTERN = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 ONE_MS = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -107,7 +107,7 @@ def parse_count(text: str) -> int:
 
 def parse_byte_count(text: str) -> int:
     """Parse a number of bytes: 1000000, or 16m."""
-    found = SIZE.fullmatch(text)
+    found = BYTE_COUNT_PATTERN.fullmatch(text)
     if not found or found[2].lower() not in BYTES_PER_UNIT:
         raise ValueError("must be a number of bytes, like 1000000 or 16m")
     return parse_positive(found[1]) * BYTES_PER_UNIT[found[2].lower()]
@@ -115,7 +115,7 @@ def parse_byte_count(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """Parse a duration like 5s, 500ms, 15m or 1 hour; return seconds."""
-    found = DURATION.fullmatch(text)
+    found = DURATION_PATTERN.fullmatch(text)
     unit = found[2].lower() if found else ""
     seconds = SECONDS_PER_UNIT.get(unit) or SECONDS_PER_UNIT.get(unit.removesuffix("s"))
     if not found or not seconds:
@@ -165,12 +165,12 @@ def parse_offsets(text: str) -> str | dict[str, str]:
     return {normalize_name(s): v if v in NAMED_OFFSETS else str(parse_position(v)) for s, v in found.items()}
 
 
-def parse_timestamp(text: str) -> str:
+def parse_timestamp_as_id(text: str) -> str:
     """Parse a time, and return the last ID before it."""
     return _id_before(text)
 
 
-def parse_timestamps(text: str) -> dict[str, str]:
+def parse_timestamps_as_ids(text: str) -> dict[str, str]:
     """Parse JSON with a time by stream, and return the last IDs before them."""
     found = _parse_json(text)
     if not isinstance(found, dict) or not all(isinstance(v, int | str) for v in found.values()):

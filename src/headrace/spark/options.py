@@ -13,11 +13,11 @@ from typing import Any
 
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.client.servers import Servers
-from headrace.columns.time_formats import EXACT_MS, TIME_FORMATS
+from headrace.columns.time_formats import EXACT_MS_FORMAT, TIME_FORMATS
 from headrace.errors import UsageError
 from headrace.spark import option_values
 
-SPARK_OPTIONS = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
+OPTIONS_OF_SPARK = {"checkpointlocation", "queryname"}  # Spark adds these to the options of a sink or a table
 log = logging.getLogger(__name__)
 
 
@@ -127,7 +127,7 @@ OPTIONS = (
         READ_SCOPES,
         "A new query starts with the first entry of this time or later: milliseconds since 1970 or ISO 8601. "
         "Overrides `startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
-        option_values.parse_timestamp,
+        option_values.parse_timestamp_as_id,
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -136,7 +136,7 @@ OPTIONS = (
         READ_SCOPES,
         '`startingTimestamp` for each stream, like `{"orders": 1700000000000}`. Streams that are not named '
         "start at their earliest entry.",
-        option_values.parse_timestamps,
+        option_values.parse_timestamps_as_ids,
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -163,7 +163,7 @@ OPTIONS = (
         ("batch",),
         "A batch read ends before the first entry of this time or later. Overrides "
         "`endingOffsetsByTimestamp`, which overrides `endingOffsets`.",
-        option_values.parse_timestamp,
+        option_values.parse_timestamp_as_id,
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -171,7 +171,7 @@ OPTIONS = (
         None,
         ("batch",),
         "`endingTimestamp` for each stream. A stream that is not named is read to its end.",
-        option_values.parse_timestamps,
+        option_values.parse_timestamps_as_ids,
     ),
     Option(
         "archive",
@@ -305,7 +305,7 @@ OPTIONS = (
         "the other formats cut them, and if the option is not given the sink fails at a time that has some. "
         "A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601'`.",
         option_values.parse_one_of(*TIME_FORMATS),
-        sink_default=EXACT_MS,
+        sink_default=EXACT_MS_FORMAT,
     ),
     Option(
         "fieldsType",
@@ -525,7 +525,7 @@ def parse_options(raw: Mapping[str, str], scope: str) -> Options:
     values = {attribute: value for attribute, value in defaults.items() if value is not None}
     used_names: dict[str, str] = {}
     for key, text in raw.items():
-        if key.lower() in SPARK_OPTIONS:
+        if key.lower() in OPTIONS_OF_SPARK:
             continue
         if key.lower() not in known:
             raise _unknown(key, [name for name, _ in known.values()])

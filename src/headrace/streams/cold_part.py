@@ -34,46 +34,46 @@ class ColdPart:
     tree: Rax  # of the stream
     memory: MemoryAccount  # of the stream
     totals: Public[ColdTotals]
-    last: bytes  # the key of the last run; empty: there was none
-    runs_of_files: dict[Any, int]  # by file: how many runs of the stream are in it
+    last_run_key: bytes  # the key of the last run; empty: there was none
+    run_count_by_file: dict[Any, int]  # by file: how many runs of the stream are in it
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
         self.memory = memory
         self.totals = ColdTotals()
-        self.last = b""
-        self.runs_of_files = {}
+        self.last_run_key = b""
+        self.run_count_by_file = {}
 
     @cython.ccall
-    def add(self, node: Node) -> cython.void:
+    def add_to_totals(self, node: Node) -> cython.void:
         """Add a cold node to the totals. It does not change the tree."""
         run: ColdRun = node.run
-        self.last = max(self.last, node.key())
-        self.totals.parent = run.cache.totals
+        self.last_run_key = max(self.last_run_key, node.key())
+        self.totals.parent = run.cache.cold_run_totals
         if cold_run.is_sparse(node):
-            run.cache.has_sparse = True
-        self.totals.add(1, run.inner_count(), node.live, run.memory_bytes)
+            run.cache.has_new_sparse_run = True
+        self.totals.add(1, run.inner_count(), node.live_count, run.bytes_if_loaded)
         self.memory.add(_bytes_of(run))
-        file = run.cache.source.file_of(run.place)
-        self.runs_of_files[file] = self.runs_of_files.get(file, 0) + 1
+        file = run.cache.source.file_of(run.storage_location)
+        self.run_count_by_file[file] = self.run_count_by_file.get(file, 0) + 1
 
     @cython.ccall
-    def remove(self, node: Node) -> cython.void:
+    def subtract_from_totals(self, node: Node) -> cython.void:
         """Subtract a cold node from the totals. It does not change the tree."""
         run: ColdRun = node.run
-        live: cython.longlong = node.live
-        self.totals.add(-1, -run.inner_count(), -live, -run.memory_bytes)
+        live: cython.longlong = node.live_count
+        self.totals.add(-1, -run.inner_count(), -live, -run.bytes_if_loaded)
         self.memory.add(-_bytes_of(run))
-        file = run.cache.source.file_of(run.place)
-        self.runs_of_files[file] -= 1
-        if self.runs_of_files[file] == 0:
-            del self.runs_of_files[file]
+        file = run.cache.source.file_of(run.storage_location)
+        self.run_count_by_file[file] -= 1
+        if self.run_count_by_file[file] == 0:
+            del self.run_count_by_file[file]
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def file_count(self) -> cython.Py_ssize_t:
         """Return the number of files that contain runs of the stream."""
-        return len(self.runs_of_files)
+        return len(self.run_count_by_file)
 
     @cython.ccall
     def outer_of(self, inner: Node) -> Node:
@@ -83,14 +83,14 @@ class ColdPart:
         return node_module.node_of_cursor(cursor)
 
     @cython.ccall
-    def inner_for(self, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+    def last_inner_up_to(self, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """Return the last inner node that is not after ms-seq; None if there is none.
 
         outer: the last node in the tree that is not after ms-seq. If the first inner nodes of outer were
         dropped, the result may be in the node before it.
         """
-        nodes: list[Node] = cold_run.run_of(outer).inner_nodes()
-        at: cython.Py_ssize_t = cold_run.inner_index(nodes, ms, seq)
+        nodes: list[Node] = cold_run.run_of(outer).load_inner_nodes()
+        at: cython.Py_ssize_t = cold_run.last_index_up_to(nodes, ms, seq)
         if at >= 0:
             return nodes[at]
         cursor: RaxCursor = RaxCursor(self.tree)
@@ -100,14 +100,14 @@ class ColdPart:
 
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def live_before(self, outer: Node, inner: Node) -> cython.ulonglong:
+    def live_count_before(self, outer: Node, inner: Node) -> cython.ulonglong:
         """Return the number of live entries of outer before those of its inner node."""
         total: cython.ulonglong = 0
         other: Node
-        for other in cold_run.run_of(outer).inner_nodes():
+        for other in cold_run.run_of(outer).load_inner_nodes():
             if not stream_id.before(other.ms, other.seq, inner.ms, inner.seq):
                 break
-            total += other.live
+            total += other.live_count
         return total
 
     @cython.ccall
@@ -121,40 +121,42 @@ class ColdPart:
     def record_deletions(self, inner: Node, n: cython.longlong, counts: LiveCounts) -> cython.void:
         """After n live entries of inner were marked as deleted, update all counts but the stream's length."""
         outer: Node = self.outer_of(inner)
-        inner.set_counts(inner.live - n, inner.deleted + n)
-        outer.live -= n
-        outer.deleted += n
+        inner.set_counts(inner.live_count - n, inner.deleted_count + n)
+        outer.live_count -= n
+        outer.deleted_count += n
         self.totals.add(0, 0, -n, 0)
         counts.subtract(outer, n)
         if cold_run.is_sparse(outer):
-            cold_run.run_of(outer).cache.has_sparse = True
+            cold_run.run_of(outer).cache.has_new_sparse_run = True
 
     @cython.ccall
-    def drop(self, outer: Node, inner: Node, counts: LiveCounts) -> cython.void:
+    def drop_inner_node(self, outer: Node, inner: Node, counts: LiveCounts) -> cython.void:
         """Drop an inner node, and subtract its live entries. It has none, or is the first one of outer."""
         run: ColdRun = outer.run
-        live: cython.longlong = inner.live
-        self.remove(outer)
-        run.drop(inner)
-        outer.live -= live
-        outer.deleted -= min(outer.deleted, inner.deleted)
-        self.add(outer)
+        live: cython.longlong = inner.live_count
+        self.subtract_from_totals(outer)
+        run.drop_inner_node(inner)
+        outer.live_count -= live
+        outer.deleted_count -= min(outer.deleted_count, inner.deleted_count)
+        self.add_to_totals(outer)
         counts.subtract(outer, live)
 
     @cython.ccall
-    def replace(self, nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint) -> Node:
+    def replace_by_cold_node(
+        self, nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint
+    ) -> Node:
         """Replace adjacent nodes of the tree by one cold node for the run that stores them; return it.
 
         image: the number of the image that has preserved the nodes; 0: there is none.
         """
         outer: Node = _outer_for(nodes, run)
         outer.image_number = image
-        self.memory.add(-run.memory_bytes)
+        self.memory.add(-run.bytes_if_loaded)
         self._put(nodes, outer, counts)
         return outer
 
     @cython.ccall
-    def rewrite(
+    def replace_cold_nodes(
         self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun, counts: LiveCounts, image: cython.uint
     ) -> cython.void:
         """Replace adjacent cold nodes by one for a new run.
@@ -165,7 +167,7 @@ class ColdPart:
         outer: Node = _outer_for(nodes, run)
         outer.image_number = image
         for node in cold_nodes:
-            self.remove(node)
+            self.subtract_from_totals(node)
             self.memory.add(-memory_account.NODE_BYTES)
         self._put(cold_nodes, outer, counts)
 
@@ -181,7 +183,7 @@ class ColdPart:
         self.tree.remove(first.key())
         self.tree.insert(outer.key(), outer)
         counts.replace(first, outer)
-        self.add(outer)
+        self.add_to_totals(outer)
         self.memory.add(memory_account.NODE_BYTES)
 
     @cython.ccall
@@ -196,13 +198,13 @@ class ColdPart:
             nodes = run.read_nodes()
         node: Node
         cursor: RaxCursor = RaxCursor(self.tree)
-        self.last = cursor.key if cursor.seek("<", outer.key()) else b""
+        self.last_run_key = cursor.key if cursor.seek("<", outer.key()) else b""
         self.tree.remove(outer.key())
         counts.remove(outer, self.tree)
-        self.remove(outer)
+        self.subtract_from_totals(outer)
         self.memory.add(-memory_account.NODE_BYTES)
         for node in nodes:
-            node.inner = False
+            node.is_inner = False
             node.serial = 0
             node.image_number = image
             self.tree.insert(node.key(), node)
@@ -216,13 +218,13 @@ def _outer_for(nodes: list[Node], run: ColdRun) -> Node:
     node: Node
     live: cython.longlong = 0
     deleted: cython.longlong = 0
-    run.memory_bytes = 0
+    run.bytes_if_loaded = 0
     for node in nodes:
-        live += node.live
-        deleted += node.deleted
-        run.memory_bytes += memory_account.NODE_BYTES + node.pack.cap
+        live += node.live_count
+        deleted += node.deleted_count
+        run.bytes_if_loaded += memory_account.NODE_BYTES + node.pack.cap
     _describe(run, nodes)
-    return cold_run.cold_node(nodes[0], run, live, deleted)
+    return cold_run.create_cold_node(nodes[0], run, live, deleted)
 
 
 @cython.cfunc
@@ -254,4 +256,4 @@ def _next_live(walk: EntryWalk) -> cython.bint:
 @cython.cfunc
 def _bytes_of(run: ColdRun) -> cython.Py_ssize_t:
     """Return the bytes of memory of a run without its node."""
-    return memory_account.RUN_BYTES + run.removal_bytes()
+    return memory_account.RUN_BYTES + run.removal_record_bytes()

@@ -25,11 +25,11 @@ from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-PENDING_MAX = cython.declare(cython.longlong, 1000)
+PENDING_LOADED_MAX = cython.declare(cython.longlong, 1000)
 
 
 @cython.ccall
-def require_after(
+def ensure_loaded_after(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
 ) -> cython.void:
     """Require the runs of `count` entries after ms-seq; 0: of all. Raises DamagedColdRun and RunNeeded."""
@@ -38,7 +38,7 @@ def require_after(
 
 
 @cython.ccall
-def wait_for_range(
+def raise_unless_range_loaded(
     stream: Stream,
     ms: cython.ulonglong,
     seq: cython.ulonglong,
@@ -54,7 +54,7 @@ def wait_for_range(
 
 
 @cython.ccall
-def require_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
+def ensure_entries_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
     """Require the runs of the entries with these IDs, as far as they exist.
 
     Raises DamagedColdRun and RunNeeded.
@@ -83,7 +83,7 @@ def _last_run(stream: Stream) -> ColdRun:
     cold: ColdPart | None = stream.cold
     assert cold is not None
     cursor: RaxCursor = RaxCursor(stream.nodes)
-    cursor.seek("<=", cold.last)
+    cursor.seek("<=", cold.last_run_key)
     return cold_run.run_of(node_module.node_of_cursor(cursor))
 
 
@@ -109,31 +109,31 @@ def wait_for_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
 
 
 @cython.ccall
-def require_pending(
+def ensure_pending_loaded(
     stream: Stream, index: PendingIndex, ms: cython.ulonglong, seq: cython.ulonglong, count: cython.longlong
 ) -> cython.void:
     """Require the runs of the first `count` pending entries of an index from ms-seq on.
 
-    0, and a larger count, mean PENDING_MAX. Raises DamagedColdRun and RunNeeded.
+    0, and a larger count, mean PENDING_LOADED_MAX. Raises DamagedColdRun and RunNeeded.
     """
     ids: list[StreamId] = []
     slot: cython.Py_ssize_t
     if stream.run_count() > 0:
-        count = min(count, PENDING_MAX) if count > 0 else PENDING_MAX
-        slot = index.seek(ms, seq)
+        count = min(count, PENDING_LOADED_MAX) if count > 0 else PENDING_LOADED_MAX
+        slot = index.first_from(ms, seq)
         while slot >= 0 and len(ids) < count:
             ids.append(StreamId(index.arena.ms_of(slot), index.arena.seq_of(slot)))
             slot = index.after(slot)
-        require_entries(stream, ids)
+        ensure_entries_loaded(stream, ids)
 
 
 @cython.ccall
-def require_run(run: ColdRun, must_be_read: cython.bint) -> cython.void:
+def ensure_run_loaded(run: ColdRun, must_be_read: cython.bint) -> cython.void:
     """Require one run. Raises RunNeeded, and DamagedColdRun if it must be read and cannot."""
     if run.cached_nodes is None:
         _wait_for([run])
         if must_be_read:
-            run.inner_nodes()
+            run.load_inner_nodes()
 
 
 @cython.cfunc
@@ -141,7 +141,7 @@ def _require(runs: list[ColdRun]) -> cython.void:
     run: ColdRun
     _wait_for(runs)
     for run in runs:
-        run.inner_nodes()
+        run.load_inner_nodes()
 
 
 @cython.cfunc
@@ -189,7 +189,7 @@ def _missing_after(
             if run.cached_nodes is None:
                 if room == 0:
                     room = run.cache.limit // 2
-                room -= run.memory_bytes
+                room -= run.bytes_if_loaded
                 found.append(run)
                 if room <= 0 or not stream_id.before(ms, seq, node.ms, node.seq):
                     break  # how much of this run is needed will be known when it is loaded
@@ -240,13 +240,13 @@ def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulo
     at: cython.Py_ssize_t
     i: cython.Py_ssize_t
     if stream_id.before(ms, seq, outer.ms, outer.seq):
-        return outer.live
+        return outer.live_count
     if nodes is None:
         return 0
-    at = cold_run.inner_index(nodes, ms, seq)
+    at = cold_run.last_index_up_to(nodes, ms, seq)
     for i in range(at + 1, len(nodes)):
         node = nodes[i]
-        found += node.live
+        found += node.live_count
     if at >= 0:
         walk = EntryWalk(nodes[at])
         while walk.next():

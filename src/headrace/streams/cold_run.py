@@ -51,10 +51,10 @@ INDEX_BYTES = cython.declare(cython.Py_ssize_t, 4)
 CACHE_BYTES = 64 << 20
 NO_LIMIT = cython.declare(cython.longlong, (1 << 63) - 1)
 # IDs wait until they are this share of those in `deleted`, which is copied then.
-WAITING_SHARE = cython.declare(cython.Py_ssize_t, 8)
-WAITING_MIN = cython.declare(cython.Py_ssize_t, 64)
+UNMERGED_IDS_DIVISOR = cython.declare(cython.Py_ssize_t, 8)
+UNMERGED_IDS_MIN = cython.declare(cython.Py_ssize_t, 64)
 # The listpack of every cold node: no entries, and a master entry without fields.
-EMPTY = cython.declare(
+EMPTY_LISTPACK = cython.declare(
     Listpack, Listpack.from_bytes(b"\x0f\x00\x00\x00\x04\x00\x00\x01\x00\x01\x00\x01\x00\x01\xff")
 )
 
@@ -99,18 +99,18 @@ class ColdTotals:
     run_count: Public[cython.Py_ssize_t]
     node_count: Public[cython.Py_ssize_t]  # inner nodes that are left
     entry_count: Public[cython.longlong]  # live
-    memory_bytes: Public[cython.longlong]  # bytes of memory that the inner nodes would take
+    bytes_if_loaded: Public[cython.longlong]  # bytes of memory that the inner nodes would take
     parent: ColdTotals | None
 
     def __init__(self) -> None:
         self.run_count = self.node_count = 0
-        self.entry_count = self.memory_bytes = 0
+        self.entry_count = self.bytes_if_loaded = 0
         self.parent = None
 
     def __dealloc__(self) -> None:
         """Subtract what a freed stream had from the parent."""
         if self.parent is not None:
-            self.parent.add(-self.run_count, -self.node_count, -self.entry_count, -self.memory_bytes)
+            self.parent.add(-self.run_count, -self.node_count, -self.entry_count, -self.bytes_if_loaded)
 
     @cython.ccall
     def add(
@@ -124,7 +124,7 @@ class ColdTotals:
         self.run_count += runs
         self.node_count += nodes
         self.entry_count += entries
-        self.memory_bytes += weight
+        self.bytes_if_loaded += weight
         if self.parent is not None:
             self.parent.add(runs, nodes, entries, weight)
 
@@ -138,12 +138,12 @@ if not cython.compiled:
 class ColdRun:
     """A cold run: where its nodes are stored, and what was removed from them since."""
 
-    place: Public[Any]  # for RunSource.load
+    storage_location: Public[Any]  # for RunSource.load
     cache: RunCache
-    stored_count: Public[cython.uint]  # inner nodes in the file
-    skipped_count: Public[cython.uint]  # of these, dropped from the front
-    dropped_indexes: Public[bytes]
-    memory_bytes: Public[cython.longlong]  # bytes of memory that the inner nodes took
+    stored_node_count: Public[cython.uint]  # inner nodes in the file
+    skipped_node_count: Public[cython.uint]  # of these, dropped from the front
+    encoded_dropped_indexes: Public[bytes]
+    bytes_if_loaded: Public[cython.longlong]  # bytes of memory that the inner nodes took
     first_ms: Public[cython.ulonglong]  # the first live entry when the run was stored
     first_seq: Public[cython.ulonglong]
     last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
@@ -156,12 +156,12 @@ class ColdRun:
     __weakref__: object
 
     def __init__(self, place: Any, cache: RunCache, stored: cython.uint) -> None:
-        self.place = place
+        self.storage_location = place
         self.cache = cache
-        self.stored_count = stored
-        self.skipped_count = 0
-        self.dropped_indexes = b""
-        self.memory_bytes = 0
+        self.stored_node_count = stored
+        self.skipped_node_count = 0
+        self.encoded_dropped_indexes = b""
+        self.bytes_if_loaded = 0
         self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
         self._deleted = b""
         self._last_deleted = None  # a list for each run would be a tenth of its memory
@@ -170,19 +170,19 @@ class ColdRun:
     @cython.ccall
     def copy(self) -> ColdRun:
         """Return a run of the same stored nodes, with the same removals so far."""
-        other: ColdRun = ColdRun(self.place, self.cache, self.stored_count)
-        other.skipped_count = self.skipped_count
-        other.dropped_indexes = self.dropped_indexes
-        other.memory_bytes = self.memory_bytes
+        other: ColdRun = ColdRun(self.storage_location, self.cache, self.stored_node_count)
+        other.skipped_node_count = self.skipped_node_count
+        other.encoded_dropped_indexes = self.encoded_dropped_indexes
+        other.bytes_if_loaded = self.bytes_if_loaded
         other.first_ms = self.first_ms
         other.first_seq = self.first_seq
         other.last_ms = self.last_ms
         other.last_seq = self.last_seq
-        other._deleted = self.deleted_ids()
+        other._deleted = self.encoded_deleted_ids()
         return other
 
     @cython.ccall
-    def deleted_ids(self) -> bytes:
+    def encoded_deleted_ids(self) -> bytes:
         """Return the IDs of deleted entries, 16 bytes each, in order of deletion."""
         if self._last_deleted is not None:
             self._deleted += b"".join(self._last_deleted)
@@ -190,7 +190,7 @@ class ColdRun:
         return self._deleted
 
     @cython.ccall
-    def set_deleted(self, ids: bytes) -> cython.void:
+    def set_deleted_ids(self, ids: bytes) -> cython.void:
         """Set the IDs of deleted entries, for a run that is loaded from a snapshot."""
         self._deleted = ids
 
@@ -205,22 +205,26 @@ class ColdRun:
     @cython.exceptval(-1, check=False)
     def inner_count(self) -> cython.Py_ssize_t:
         """Return the number of inner nodes that are left."""
-        return self.stored_count - self.skipped_count - len(self.dropped_indexes) // INDEX_BYTES
+        return (
+            self.stored_node_count
+            - self.skipped_node_count
+            - len(self.encoded_dropped_indexes) // INDEX_BYTES
+        )
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def removal_bytes(self) -> cython.Py_ssize_t:
+    def removal_record_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes of memory that the records of removed nodes and entries take."""
-        return ID_BYTES * self.deleted_count() + len(self.dropped_indexes)
+        return ID_BYTES * self.deleted_count() + len(self.encoded_dropped_indexes)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def is_unchanged(self) -> cython.bint:
         """Return whether nothing was removed since the run was stored."""
-        return self.skipped_count == 0 and self.removal_bytes() == 0
+        return self.skipped_node_count == 0 and self.removal_record_bytes() == 0
 
     @cython.ccall
-    def inner_nodes(self) -> list[Node]:
+    def load_inner_nodes(self) -> list[Node]:
         """Return the inner nodes that are left; load them into the cache if needed.
 
         Raises DamagedColdRun, and RunNeeded.
@@ -243,7 +247,7 @@ class ColdRun:
         Raises DamagedColdRun.
         """
         try:
-            stored = self.cache.source.load(self.place)
+            stored = self.cache.source.load(self.storage_location)
         except DamagedColdRun as error:
             raise self._damaged(error) from None
         return self.decode(stored)
@@ -274,21 +278,21 @@ class ColdRun:
         Raises DamagedColdRun.
         """
         nodes: list[Node] = []
-        gone: set[int] = set(indexes_in(self.dropped_indexes))
+        gone: set[int] = set(decode_dropped_indexes(self.encoded_dropped_indexes))
         at: cython.Py_ssize_t
         node: Node
-        for at in range(self.skipped_count, len(stored)):
+        for at in range(self.skipped_node_count, len(stored)):
             if at in gone:
                 continue
             try:
                 node = _node_of(stored[at][0], stored[at][1])
             except ValueError as error:
-                raise self._damaged(DamagedColdRun(str(self.place), 0, str(error))) from None
-            node.inner = True
+                raise self._damaged(DamagedColdRun(str(self.storage_location), 0, str(error))) from None
+            node.is_inner = True
             node.serial = at
             nodes.append(node)
         if self.deleted_count() > 0:
-            _delete_entries(nodes, self.deleted_ids())
+            _delete_entries(nodes, self.encoded_deleted_ids())
         return nodes
 
     @cython.ccall
@@ -298,16 +302,16 @@ class ColdRun:
         if last is None:
             last = self._last_deleted = []
         last.append(stream_id.key_of(ms, seq))
-        if WAITING_SHARE * len(last) > self.deleted_count() + WAITING_SHARE * WAITING_MIN:
-            self.deleted_ids()
+        if UNMERGED_IDS_DIVISOR * len(last) > self.deleted_count() + UNMERGED_IDS_DIVISOR * UNMERGED_IDS_MIN:
+            self.encoded_deleted_ids()
 
     @cython.ccall
-    def drop(self, inner: Node) -> cython.void:
+    def drop_inner_node(self, inner: Node) -> cython.void:
         """Drop an inner node. If it has live entries that are not in `deleted`, it must be the first one."""
-        nodes: list[Node] = self.inner_nodes()
-        at: cython.Py_ssize_t = inner_index(nodes, inner.ms, inner.seq)
-        self.memory_bytes -= memory_account.NODE_BYTES + inner.pack.cap
-        self.dropped_indexes += nodes[at].serial.to_bytes(4, "little")
+        nodes: list[Node] = self.load_inner_nodes()
+        at: cython.Py_ssize_t = last_index_up_to(nodes, inner.ms, inner.seq)
+        self.bytes_if_loaded -= memory_account.NODE_BYTES + inner.pack.cap
+        self.encoded_dropped_indexes += nodes[at].serial.to_bytes(4, "little")
         nodes.pop(at)
         if at == 0 and nodes:
             self._skip_to(nodes[0])
@@ -318,14 +322,16 @@ class ColdRun:
         kept: list[bytes] = []
         at: cython.Py_ssize_t
         key: bytes = node.key()
-        deleted: bytes = self.deleted_ids()
-        self.skipped_count = node.serial
+        deleted: bytes = self.encoded_deleted_ids()
+        self.skipped_node_count = node.serial
         for at in range(0, len(deleted), ID_BYTES):
             if deleted[at : at + ID_BYTES] >= key:
                 kept.append(deleted[at : at + ID_BYTES])
         self._deleted = b"".join(kept)
-        indexes: list[int] = [index for index in indexes_in(self.dropped_indexes) if index > node.serial]
-        self.dropped_indexes = b"".join([index.to_bytes(4, "little") for index in indexes])
+        indexes: list[int] = [
+            index for index in decode_dropped_indexes(self.encoded_dropped_indexes) if index > node.serial
+        ]
+        self.encoded_dropped_indexes = b"".join([index.to_bytes(4, "little") for index in indexes])
 
 
 @cython.final
@@ -340,8 +346,8 @@ class RunCache:
     source: Public[Any]  # a RunSource
     limit: Public[cython.longlong]  # bytes
     memory: Public[MemoryAccount]  # what the nodes in the cache take
-    totals: Public[ColdTotals]
-    has_sparse: Public[cython.bint]  # a run became sparse since this was set to False
+    cold_run_totals: Public[ColdTotals]
+    has_new_sparse_run: Public[cython.bint]  # a run became sparse since this was set to False
     bytes_by_run: OrderedDict[
         Any, int
     ]  # a weak reference to each run, and its bytes; the least recently used first
@@ -354,8 +360,8 @@ class RunCache:
         self.source = source
         self.limit = limit
         self.memory = MemoryAccount()
-        self.totals = ColdTotals()
-        self.has_sparse = False
+        self.cold_run_totals = ColdTotals()
+        self.has_new_sparse_run = False
         self.bytes_by_run = OrderedDict()
         self.defer_mode = DEFER_NEVER
         self.hits = self.misses = 0
@@ -412,26 +418,26 @@ class RunCache:
         self.memory.add(-self.bytes_by_run.pop(reference, 0))
 
 
-def indexes_in(dropped: bytes) -> list[int]:
-    """Decode ColdRun.dropped_indexes: indexes of inner nodes, u32 little-endian each."""
+def decode_dropped_indexes(dropped: bytes) -> list[int]:
+    """Decode ColdRun.encoded_dropped_indexes: indexes of inner nodes, u32 little-endian each."""
     return [int.from_bytes(dropped[at : at + 4], "little") for at in range(0, len(dropped), 4)]
 
 
 @cython.ccall
-def cold_node(first: Node, run: ColdRun, live: cython.longlong, deleted: cython.longlong) -> Node:
+def create_cold_node(first: Node, run: ColdRun, live: cython.longlong, deleted: cython.longlong) -> Node:
     """Create the tree node of a run whose first inner node is `first`, with these counts."""
-    node: Node = Node(first.ms, first.seq, EMPTY)
+    node: Node = Node(first.ms, first.seq, EMPTY_LISTPACK)
     node.run = run
-    node.live = live
-    node.deleted = deleted
+    node.live_count = live
+    node.deleted_count = deleted
     return node
 
 
 @cython.ccall
-def copy_of(node: Node) -> Node:
+def copy_cold_node(node: Node) -> Node:
     """Return a copy of a cold node, with a copy of its run."""
     run: ColdRun = node.run
-    return cold_node(node, run.copy(), node.live, node.deleted)
+    return create_cold_node(node, run.copy(), node.live_count, node.deleted_count)
 
 
 @cython.ccall
@@ -448,12 +454,12 @@ def is_sparse(node: Node) -> cython.bint:
 
     False for a node in memory.
     """
-    return node.run is not None and run_of(node).deleted_count() > node.live
+    return node.run is not None and run_of(node).deleted_count() > node.live_count
 
 
 @cython.ccall
 @cython.exceptval(-2, check=False)
-def inner_index(nodes: list[Node], ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+def last_index_up_to(nodes: list[Node], ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
     """Return the index of the last node whose master ID is not after ms-seq; -1 if there is none."""
     low: cython.Py_ssize_t = 0
     high: cython.Py_ssize_t = len(nodes)
@@ -474,7 +480,7 @@ def first_inner(node: Node) -> Node:
     """Return the first inner node of a cold node; a node in memory itself."""
     if node.run is None:
         return node
-    return run_of(node).inner_nodes()[0]
+    return run_of(node).load_inner_nodes()[0]
 
 
 @cython.ccall
@@ -482,13 +488,13 @@ def last_inner(node: Node) -> Node:
     """Return the last inner node of a cold node; a node in memory itself."""
     if node.run is None:
         return node
-    return run_of(node).inner_nodes()[-1]
+    return run_of(node).load_inner_nodes()[-1]
 
 
 @cython.ccall
 def inner_nodes_or_self(node: Node) -> list[Node]:
     """Return a new list: the inner nodes of a cold node, or only the node itself if it is in memory."""
-    return [node] if node.run is None else list(run_of(node).inner_nodes())
+    return [node] if node.run is None else list(run_of(node).load_inner_nodes())
 
 
 @cython.cfunc
@@ -496,7 +502,7 @@ def _node_of(key: bytes, block: bytearray) -> Node:
     master: stream_id.StreamId = stream_id.from_key(key)
     check: NodeCheck = NodeCheck(block)
     check.run(master.ms, master.seq)
-    return node_module.checked_node(master.ms, master.seq, block, check)
+    return node_module.node_from_checked_data(master.ms, master.seq, block, check)
 
 
 @cython.cfunc
@@ -512,11 +518,11 @@ def _delete_entries(nodes: list[Node], deleted: bytes) -> cython.void:
     for at in range(0, len(deleted), ID_BYTES):
         ms = mem.u64be(p, at)
         seq = mem.u64be(p, at + 8)
-        index = inner_index(nodes, ms, seq)
+        index = last_index_up_to(nodes, ms, seq)
         if index < 0:
             continue
         node = nodes[index]
         walk = EntryWalk(node)
         if walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq:
             node.mark_deleted(walk.at)
-            node.set_counts(node.live - 1, node.deleted + 1)
+            node.set_counts(node.live_count - 1, node.deleted_count + 1)

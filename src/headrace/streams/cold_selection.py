@@ -26,7 +26,7 @@ ANY_TIME = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 @cython.ccall
-def oldest_in_memory(
+def oldest_nodes_in_memory(
     stream: Stream,
     size: cython.longlong,
     before_ms: cython.ulonglong = ANY_TIME,
@@ -44,14 +44,14 @@ def oldest_in_memory(
     found: list[Node] = []
     cold: ColdPart | None = stream.cold
     cursor: RaxCursor = RaxCursor(stream.nodes)
-    more: cython.bint = cursor.seek("^") if cold is None else cursor.seek(">", cold.last)
+    more: cython.bint = cursor.seek("^") if cold is None else cursor.seek(">", cold.last_run_key)
     node: Node
     while more and (size > 0 or live == 0):
         node = node_module.node_of_cursor(cursor)
-        if node is stream.tail or (before_ms != ANY_TIME and newest_ms(node) >= before_ms):
+        if node is stream.tail or (before_ms != ANY_TIME and last_entry_ms(node) >= before_ms):
             break
         found.append(node)
-        live += node.live
+        live += node.live_count
         size -= node.pack.used + 1 + overhead
         more = cursor.next()
     return found
@@ -59,7 +59,7 @@ def oldest_in_memory(
 
 @cython.ccall
 @cython.exceptval(check=False)
-def newest_ms(node: Node) -> cython.ulonglong:
+def last_entry_ms(node: Node) -> cython.ulonglong:
     """Return the milliseconds of the last entry of a node in memory, live or deleted."""
     walk: EntryWalk = EntryWalk(node)
     walk.enter_end(node)
@@ -73,13 +73,13 @@ def hot_bytes(stream: Stream) -> cython.longlong:
     cold: ColdPart | None = stream.cold
     total: cython.longlong = retention.node_bytes(stream)
     if cold is not None:
-        total -= cold.totals.memory_bytes + cold.totals.run_count * COLD_NODE_BYTES
+        total -= cold.totals.bytes_if_loaded + cold.totals.run_count * COLD_NODE_BYTES
     return total
 
 
 @cython.ccall
 @cython.exceptval(check=False)
-def packed_bytes(nodes: list[Node]) -> cython.longlong:
+def total_listpack_bytes(nodes: list[Node]) -> cython.longlong:
     """Return the size of the nodes' listpacks together, in bytes."""
     total: cython.longlong = 0
     node: Node
@@ -89,7 +89,7 @@ def packed_bytes(nodes: list[Node]) -> cython.longlong:
 
 
 @cython.ccall
-def contents(nodes: list[Node]) -> list[tuple[bytes, bytes]]:
+def copy_keys_and_listpacks(nodes: list[Node]) -> list[tuple[bytes, bytes]]:
     """Return copies of the keys and listpacks of nodes, to be stored as a run."""
     copies: list[tuple[bytes, bytes]] = []
     node: Node
@@ -119,7 +119,7 @@ def run_node_count(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_
         if size <= 0 and live > 0:
             break
         size -= node.pack.used + 1
-        live += node.live
+        live += node.live_count
         count += 1
     return count if live > 0 else 0
 
@@ -132,18 +132,18 @@ def have_live_entries(nodes: list[Node]) -> cython.bint:
 
 
 @cython.ccall
-def states(nodes: list[Node]) -> list[Any]:
+def node_states(nodes: list[Node]) -> list[Any]:
     """Return the counts of each node. If a node changes, they differ: see are_unchanged()."""
     found: list[Any] = []
     node: Node
     for node in nodes:
-        found.append((node.live, node.deleted, node.reclaimed))
+        found.append((node.live_count, node.deleted_count, node.reclaimed_count))
     return found
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def dropped_count(stream: Stream, nodes: list[Node]) -> cython.Py_ssize_t:
+def count_dropped_leading_nodes(stream: Stream, nodes: list[Node]) -> cython.Py_ssize_t:
     """Return how many of the first nodes are not in the stream any more."""
     count: cython.Py_ssize_t = 0
     node: Node
@@ -158,7 +158,7 @@ def dropped_count(stream: Stream, nodes: list[Node]) -> cython.Py_ssize_t:
 @cython.exceptval(-1, check=False)
 def are_unchanged(stream: Stream, nodes: list[Node], before: list[Any]) -> cython.bint:
     """Return whether the nodes are still closed nodes of the stream, with the same states as before."""
-    return are_in_stream(stream, nodes) and states(nodes) == before
+    return are_in_stream(stream, nodes) and node_states(nodes) == before
 
 
 # ---- runs that are written again
@@ -183,8 +183,8 @@ def next_nodes_to_rewrite(
         if node.run is None or node is stream.tail:
             break
         run = node.run
-        if cold_run.is_sparse(node) or is_stale(run.place):
-            live += run.memory_bytes * node.live // (node.live + node.deleted)
+        if cold_run.is_sparse(node) or is_stale(run.storage_location):
+            live += run.bytes_if_loaded * node.live_count // (node.live_count + node.deleted_count)
             if found and live > size:
                 break
             found.append(node)
@@ -206,9 +206,9 @@ def read_compacted_nodes(runs: list[ColdRun]) -> list[Node]:
     unused: MemoryAccount = MemoryAccount()
     for run in runs:
         for node in run.read_nodes():
-            if node.live > 0:
+            if node.live_count > 0:
                 if compaction.needs_rewrite(node):
-                    compaction.rewrite(node, unused)
+                    compaction.remove_tombstones(node, unused)
                 nodes.append(node)
     return nodes
 

@@ -8,7 +8,7 @@ It runs in the background, a bounded number of bytes at a time, and does not cha
 - The node keeps its key, its master entry, and its first and last stored entries, even if these are
   tombstones: trims look at them. A tombstone whose ID is not below that of the next entry also stays.
 - The tail is never rewritten. A node that becomes the tail again counts its reclaimed tombstones
-  (`Node.reclaimed`), so that the next node is opened at the same entry as without compaction.
+  (`Node.reclaimed_count`), so that the next node is opened at the same entry as without compaction.
 
     Compaction (one per keyspace) -> SparseNodes (one per stream) -> nodes; the longest waiting first
 """
@@ -31,9 +31,11 @@ from headrace.visibility import Public
 # Small steps, 0.1 ms in each millisecond: in fewer, larger ones requests would wait longer.
 STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
 STEP_BYTES = cython.declare(cython.longlong, 1 << 15)  # of nodes rewritten in one step, approximately
-VISIT_BYTES = cython.declare(cython.longlong, 1024)  # the cost of the next node, in bytes rewritten
-EDGES = cython.declare(cython.longlong, 2)  # the first and the last entry stay, even as tombstones
-HEADER = cython.declare(cython.Py_ssize_t, 6)  # of a listpack
+NODE_VISIT_COST_BYTES = cython.declare(cython.longlong, 1024)  # the cost of the next node, in bytes rewritten
+EDGE_ENTRIES_KEPT = cython.declare(
+    cython.longlong, 2
+)  # the first and the last entry stay, even as tombstones
+HEADER_BYTES = cython.declare(cython.Py_ssize_t, 6)  # of a listpack
 COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 
 
@@ -44,11 +46,13 @@ def needs_rewrite(node: Node) -> cython.bint:
 
     False for a cold node: run_rewriting.py writes its run again.
     """
-    return node.deleted > node.live and node.deleted > EDGES and node.run is None
+    return (
+        node.deleted_count > node.live_count and node.deleted_count > EDGE_ENTRIES_KEPT and node.run is None
+    )
 
 
 @cython.ccall
-def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
+def remove_tombstones(node: Node, memory: MemoryAccount) -> cython.longlong:
     """Remove tombstones from node, and update the account `memory`; return how many were removed.
 
     Invalidates walks over the node.
@@ -57,7 +61,7 @@ def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
     walk: EntryWalk = EntryWalk(node)
     p: cython.p_uchar = node.pack.p
     parts: list[bytes] = [b""]  # reserved for the header
-    kept_from: cython.Py_ssize_t = HEADER
+    kept_from: cython.Py_ssize_t = HEADER_BYTES
     elements: cython.longlong = node.pack.count
     reclaimed: cython.longlong = 0
     # The entry before the current one, and whether it can be removed.
@@ -90,16 +94,16 @@ def rewrite(node: Node, memory: MemoryAccount) -> cython.longlong:
 @cython.exceptval(check=False)
 def _elements(walk: EntryWalk) -> cython.longlong:
     """Return the number of elements of the current entry of walk; see node.py."""
-    return walk.field_count + 4 if walk.same else 2 * walk.field_count + 5
+    return walk.field_count + 4 if walk.has_same_fields else 2 * walk.field_count + 5
 
 
 @cython.cfunc
 def _header(parts: list[bytes], elements: cython.longlong) -> bytes:
     """Return the header of the listpack that consists of these parts and elements."""
-    head: bytearray = bytearray(HEADER)
+    head: bytearray = bytearray(HEADER_BYTES)
     p: cython.p_uchar = head
     part: bytes
-    total: cython.Py_ssize_t = HEADER
+    total: cython.Py_ssize_t = HEADER_BYTES
     for part in parts:
         total += len(part)
     mem.put_u32le(p, 0, total)
@@ -115,7 +119,7 @@ class SparseNodes:
 
     compaction: Compaction
     nodes: OrderedDict[Node, None]  # the longest waiting first
-    queued: cython.bint  # this is in the queue of the Compaction
+    is_in_queue: cython.bint  # this is in the queue of the Compaction
     memory: MemoryAccount  # of the stream
     __weakref__: object
 
@@ -123,7 +127,7 @@ class SparseNodes:
         self.compaction = compaction
         self.memory = memory
         self.nodes = OrderedDict()
-        self.queued = False
+        self.is_in_queue = False
 
     @cython.ccall
     def add(self, node: Node) -> cython.void:
@@ -132,8 +136,8 @@ class SparseNodes:
             return
         node.awaits_rewrite = True
         self.nodes[node] = None
-        if not self.queued:
-            self.queued = True
+        if not self.is_in_queue:
+            self.is_in_queue = True
             self.compaction.enqueue(self)
 
     @cython.ccall
@@ -149,8 +153,8 @@ class SparseNodes:
         node, _ = self.nodes.popitem(last=False)
         node.awaits_rewrite = False
         looked_at: cython.longlong = node.pack.used
-        rewrite(node, self.memory)
-        return VISIT_BYTES + looked_at
+        remove_tombstones(node, self.memory)
+        return NODE_VISIT_COST_BYTES + looked_at
 
 
 @cython.final
@@ -206,4 +210,4 @@ class Compaction:
                 continue
             self.queue.pop(reference, None)
             if sparse_nodes is not None:
-                sparse_nodes.queued = False
+                sparse_nodes.is_in_queue = False

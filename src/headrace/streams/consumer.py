@@ -40,9 +40,9 @@ class Consumer:
         return self._twin(self.owned_entries.copy(arena))
 
     @cython.cfunc
-    def freeze(self, arena: PendingArena) -> Consumer:
+    def frozen_copy(self, arena: PendingArena) -> Consumer:
         """Return a copy whose entries are in the given frozen copy of the arena. It shares memory."""
-        return self._twin(self.owned_entries.freeze(arena))
+        return self._twin(self.owned_entries.frozen_copy(arena))
 
     @cython.cfunc
     def _twin(self, owned: PendingIndex) -> Consumer:

@@ -19,7 +19,7 @@ class Deletions:
         Args:
             max_deleted: the stream's max-deleted-entry-id before.
         """
-        self.max_deleted = max_deleted
+        self.max_deleted_id_before = max_deleted
         self.entry_ids: list[bytes] = []  # IDs
         self.pending_ids_by_group: dict[
             bytes, list[bytes]
@@ -34,7 +34,7 @@ class Deletions:
         for group in references.groups_with_pending(stream, ms, seq):
             self.pending_ids_by_group.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
 
-    def acknowledgements(self, key: bytes) -> list[list[bytes]]:
+    def xack_commands(self, key: bytes) -> list[list[bytes]]:
         """Return the XACK commands that remove the recorded references, one for each group."""
         return [[b"XACK", key, name, *ids] for name, ids in sorted(self.pending_ids_by_group.items())]
 

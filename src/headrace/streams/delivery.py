@@ -62,7 +62,7 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
     ):
         return mem.as_signed(stream.length)
     if group.entries_read > added:  # given by a file or XGROUP SETID
-        return stream.undelivered_or_unknown(group)
+        return stream.undelivered_count_or_unknown(group)
     if group.entries_read != UNKNOWN and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq):
         return added - group.entries_read
     passed = entries_read_at(stream, group.last_ms, group.last_seq)
@@ -92,7 +92,7 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
     if group.passed_count >= 0:
         group.passed_count += 1
     else:
-        stream.start_counting(group)
+        stream.start_counting_losses(group)
 
 
 @cython.ccall
@@ -113,10 +113,10 @@ def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython
     is_lower: cython.bint = stream_id.before(ms, seq, group.last_ms, group.last_seq)
     group.last_ms = ms
     group.last_seq = seq
-    if is_lower and stream.references is not None:
-        stream.references.note_lower_position(group)
+    if is_lower and stream.reference_index is not None:
+        stream.reference_index.note_lower_position(group)
     if passed == UNKNOWN:
-        stream.start_counting(group)
+        stream.start_counting_losses(group)
     else:
         group.passed_count = passed
 

@@ -60,7 +60,7 @@ class DueHeap:
         return 0 if delivered == 0 else self.lease.end_ms(delivered, self.arena.delivery_count_of(slot))
 
     @cython.ccall
-    def release(self) -> cython.void:
+    def free_memory(self) -> cython.void:
         """Free the memory."""
         self.timers = TimerHeap()
         self._update_account()
@@ -71,7 +71,7 @@ class DueHeap:
         slot: cython.Py_ssize_t
         self.timers.check()
         assert self.accounted_bytes == self.timers.block_bytes()
-        for slot in range(self.timers.known):
+        for slot in range(self.timers.number_capacity):
             if self.timers.contains(slot):
                 assert self.arena.owner_of(slot) != NO_OWNER
                 assert self.timers.deadline_of(slot) == self.due_of(slot)

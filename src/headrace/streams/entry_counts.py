@@ -43,4 +43,4 @@ def count_between(
 @cython.ccall
 def undelivered_count(stream: Stream, group: Group) -> cython.ulonglong:
     """Return the number of live entries after the last ID of the group; unlike the lag, always known."""
-    return stream.undelivered(group)
+    return stream.undelivered_count(group)

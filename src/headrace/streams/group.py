@@ -45,14 +45,14 @@ class Group:
     consumers_by_name: dict[bytes, Consumer]  # of a frozen copy: empty
     passed_count: Public[cython.longlong]  # -1: not known before the next delivery
     lost_unread: Public[cython.longlong]  # those that passed_count does not show any more
-    lost_pending: Public[cython.longlong]  # removed from the pending entries, because they were deleted
-    logged_unread: Public[cython.longlong]  # of the lost entries, those that the log has named
-    logged_pending: Public[cython.longlong]
-    logged_ms: Public[cython.longlong]  # when; -1: never
-    has_unlogged: Public[cython.bint]  # some are to be logged later
+    lost_pending_count: Public[cython.longlong]  # removed from the pending entries, because they were deleted
+    logged_unread_count: Public[cython.longlong]  # of the lost entries, those that the log has named
+    logged_pending_count: Public[cython.longlong]
+    losses_logged_ms: Public[cython.longlong]  # when; -1: never
+    has_unlogged_losses: Public[cython.bint]  # some are to be logged later
     rules: Public[GroupRules | None]  # None: there are none
     lease: Lease | None
-    redeliveries: Public[DueEntries | None]  # with a LEASE and without ORDERED-BY
+    due_entries: Public[DueEntries | None]  # with a LEASE and without ORDERED-BY
 
     def __init__(
         self, name: bytes, ms: cython.ulonglong, seq: cython.ulonglong, entries_read: cython.longlong
@@ -62,15 +62,15 @@ class Group:
         self.last_seq = seq
         self.entries_read = entries_read
         self.passed_count = -1
-        self.lost_unread = self.lost_pending = 0
-        self.logged_unread = self.logged_pending = 0
-        self.logged_ms = -1
-        self.has_unlogged = False
+        self.lost_unread = self.lost_pending_count = 0
+        self.logged_unread_count = self.logged_pending_count = 0
+        self.losses_logged_ms = -1
+        self.has_unlogged_losses = False
         self._attach_pending(PendingEntries())
         self.consumers_by_name = {}
         self.rules = None
         self.lease = None
-        self.redeliveries = None
+        self.due_entries = None
 
     @cython.cfunc
     def _attach_pending(self, pending: PendingEntries) -> cython.void:
@@ -83,19 +83,19 @@ class Group:
         """Replace the rules; None removes all."""
         self.rules = rules
         self.lease = Lease(rules) if rules is not None and rules.lease_ms else None
-        self.redeliveries = None
+        self.due_entries = None
         if self.pending.due_heap is not None:
-            self.pending.due_heap.release()
+            self.pending.due_heap.free_memory()
             self.pending.due_heap = None
-        order: KeyOrder | None = self.pending.order
+        order: KeyOrder | None = self.pending.key_order
         if order is not None:
             if self.lease is not None and rules is not None and order.field == rules.ordered_by:
                 order.set_lease(self.lease)
             else:
-                order.leave_account()
-                self.pending.order = None  # made when it is needed
+                order.subtract_from_account()
+                self.pending.key_order = None  # made when it is needed
         if self.lease is not None and not self.is_ordered():
-            self.redeliveries = DueEntries(self.pending, self.lease)
+            self.due_entries = DueEntries(self.pending, self.lease)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -104,29 +104,29 @@ class Group:
         return self.rules is not None and len(self.rules.ordered_by) > 0
 
     @cython.ccall
-    def key_order(self) -> KeyOrder:
+    def ensure_key_order(self) -> KeyOrder:
         """Return the order of the pending entries; create it at first use.
 
         The rules ORDERED-BY and LEASE must be set.
         """
         pending: PendingEntries = self.pending
         assert self.lease is not None and self.rules is not None
-        if pending.order is None:
-            pending.order = KeyOrder(pending.arena, pending.by_id, self.lease, self.rules.ordered_by)
-        return pending.order
+        if pending.key_order is None:
+            pending.key_order = KeyOrder(pending.arena, pending.by_id, self.lease, self.rules.ordered_by)
+        return pending.key_order
 
     @cython.ccall
     def due_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return when a pending entry is due, in Unix milliseconds; 0: at once; -1: never, without LEASE."""
         if self.lease is None:
             return -1
-        if self.is_waiting(slot):
+        if self.awaits_delivery(slot):
             return 0
         return self.lease.end_ms(self.pending.delivery_time_of(slot), self.pending.delivery_count_of(slot))
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def is_waiting(self, slot: cython.Py_ssize_t) -> cython.bint:
+    def awaits_delivery(self, slot: cython.Py_ssize_t) -> cython.bint:
         """Return whether a pending entry waits for delivery, so that no consumer works on it."""
         pending: PendingEntries = self.pending
         if pending.owner_of(slot) is None or pending.delivery_time_of(slot) == 0:
@@ -148,8 +148,8 @@ class Group:
     @cython.ccall
     def touch(self, consumer: Consumer, now_ms: cython.longlong) -> cython.void:
         """Set when a command last named the consumer. Call it before changing anything else of it."""
-        if self.pending.frozen is not None:
-            self.pending.preserve(consumer)
+        if self.pending.last_frozen_copy is not None:
+            self.pending.preserve_consumer(consumer)
         consumer.seen_ms = now_ms
 
     @cython.ccall
@@ -167,19 +167,19 @@ class Group:
     def consumers(self) -> list[Consumer]:
         """Return all consumers, in byte order of their names.
 
-        Those of a frozen group are valid only until the next change of the group; see kept_consumers().
+        Those of a frozen group are valid only until the next change of the group; see preserved_consumers().
         """
         by_name: dict[bytes, Consumer] = self.consumers_by_name
         if not by_name:
             by_name = {consumer.name: consumer for consumer in self.pending.consumers()}
         return [by_name[name] for name in sorted(by_name)]
 
-    def kept_consumers(self) -> Iterator[Consumer]:
+    def preserved_consumers(self) -> Iterator[Consumer]:
         """Yield all consumers, in byte order of their names. Those of a frozen group do not change later."""
         consumer: Consumer
         kept: Consumer | None
         for consumer in self.consumers():
-            kept = self.pending.kept_consumer(consumer.number)
+            kept = self.pending.preserved_consumer(consumer.number)
             assert kept is not None
             yield kept
 
@@ -198,21 +198,21 @@ class Group:
         return other
 
     @cython.ccall
-    def freeze(self) -> Group:
+    def frozen_copy(self) -> Group:
         """Return a copy that must not be changed. It shares memory with this group, which may change.
 
         Its consumers are not found by name.
         """
-        return self._twin(self.pending.freeze())
+        return self._twin(self.pending.frozen_copy())
 
     @cython.cfunc
     def _twin(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
         other.passed_count = self.passed_count
         other.lost_unread = self.lost_unread
-        other.lost_pending = self.lost_pending
-        other.logged_unread = self.logged_unread
-        other.logged_pending = self.logged_pending
+        other.lost_pending_count = self.lost_pending_count
+        other.logged_unread_count = self.logged_unread_count
+        other.logged_pending_count = self.logged_pending_count
         other._attach_pending(pending)
         other.set_rules(self.rules)
         return other

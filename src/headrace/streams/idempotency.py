@@ -24,11 +24,11 @@ from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 SWEEP_INTERVAL_MS = cython.declare(cython.longlong, 1000)
-SWEEP_AGAIN_MS = cython.declare(cython.longlong, 100)  # after a sweep that did not finish
+SWEEP_CONTINUE_MS = cython.declare(cython.longlong, 100)  # after a sweep that did not finish
 SWEEP_STEPS_MAX = cython.declare(cython.Py_ssize_t, 10_000)  # producers visited and iids removed per sweep
 # The bytes of the objects beside those of pids and iids, in 64-bit CPython.
-PRODUCER_BYTES = cython.declare(cython.Py_ssize_t, 500)
-IID_BYTES = cython.declare(cython.Py_ssize_t, 250)
+PRODUCER_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, 500)
+IID_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, 250)
 
 
 @cython.final
@@ -38,29 +38,29 @@ class IdempotencyStore:
     """The requests that one stream remembers. While it holds any, the keyspace's sweeper visits it."""
 
     duration_s: Public[cython.longlong]
-    added: Public[cython.ulonglong]  # iids ever recorded
-    duplicates: Public[cython.ulonglong]  # repeated requests, counted by the command
-    by_producer: OrderedDict[bytes, OrderedDict[bytes, StreamId]]  # by pid and iid, oldest first
+    added_count: Public[cython.ulonglong]  # iids ever recorded
+    duplicate_count: Public[cython.ulonglong]  # repeated requests, counted by the command
+    iids_by_producer: OrderedDict[bytes, OrderedDict[bytes, StreamId]]  # by pid and iid, oldest first
     sweeper: IdempotencySweeper
-    queued: cython.bint  # this is in the queue of the sweeper
-    shared: set[bytes]  # pids whose iids a frozen copy has, too: they are copied before they change
+    is_in_queue: cython.bint  # this is in the queue of the sweeper
+    shared_pids: set[bytes]  # pids whose iids a frozen copy has, too: they are copied before they change
     memory: MemoryAccount
     __weakref__: object
 
     def __init__(self, duration_s: cython.longlong, sweeper: IdempotencySweeper) -> None:
         self.duration_s = duration_s
-        self.added = 0
-        self.duplicates = 0
-        self.by_producer = OrderedDict()
+        self.added_count = 0
+        self.duplicate_count = 0
+        self.iids_by_producer = OrderedDict()
         self.sweeper = sweeper
-        self.queued = False
-        self.shared = set()
-        self.memory = MemoryAccount(PRODUCER_BYTES)
+        self.is_in_queue = False
+        self.shared_pids = set()
+        self.memory = MemoryAccount(PRODUCER_OVERHEAD_BYTES)
 
     @cython.ccall
     def lookup(self, pid: bytes, iid: bytes) -> StreamId | None:
         """Return the ID of the entry that the request has added; None if it is not remembered."""
-        iids: OrderedDict[bytes, StreamId] | None = self.by_producer.get(pid)
+        iids: OrderedDict[bytes, StreamId] | None = self.iids_by_producer.get(pid)
         if iids is None:
             return None
         found: StreamId | None = iids.get(iid)
@@ -74,13 +74,13 @@ class IdempotencyStore:
         iids: OrderedDict[bytes, StreamId] | None = self._iids_to_change(pid)
         if iids is None:
             iids = OrderedDict()
-            self.by_producer[pid] = iids
-            self.memory.add(PRODUCER_BYTES + len(pid))
+            self.iids_by_producer[pid] = iids
+            self.memory.add(PRODUCER_OVERHEAD_BYTES + len(pid))
         elif iids.pop(iid, None) is not None:
-            self.memory.add(-IID_BYTES - len(iid))
+            self.memory.add(-IID_OVERHEAD_BYTES - len(iid))
         iids[iid] = StreamId(ms, seq)
-        self.memory.add(IID_BYTES + len(iid))
-        self.added += 1
+        self.memory.add(IID_OVERHEAD_BYTES + len(iid))
+        self.added_count += 1
         if len(iids) > maxsize:
             self._forget_oldest(iids)
         self._queue()
@@ -88,24 +88,24 @@ class IdempotencyStore:
     @cython.cfunc
     def _iids_to_change(self, pid: bytes) -> OrderedDict[bytes, StreamId] | None:
         """Return the iids of a producer for a change: a copy of those that a frozen copy has."""
-        iids: OrderedDict[bytes, StreamId] | None = self.by_producer.get(pid)
-        if iids is not None and self.shared and pid in self.shared:
-            self.shared.discard(pid)
+        iids: OrderedDict[bytes, StreamId] | None = self.iids_by_producer.get(pid)
+        if iids is not None and self.shared_pids and pid in self.shared_pids:
+            self.shared_pids.discard(pid)
             iids = iids.copy()
-            self.by_producer[pid] = iids
+            self.iids_by_producer[pid] = iids
         return iids
 
     @cython.cfunc
     def _forget_oldest(self, iids: OrderedDict[bytes, StreamId]) -> cython.void:
         iid: bytes
         iid, _ = iids.popitem(last=False)
-        self.memory.add(-IID_BYTES - len(iid))
+        self.memory.add(-IID_OVERHEAD_BYTES - len(iid))
 
     @cython.ccall
     def clear(self) -> cython.void:
         """Delete all producers; keep the two counters."""
-        self.by_producer.clear()
-        self.memory.add(PRODUCER_BYTES - self.memory.total)
+        self.iids_by_producer.clear()
+        self.memory.add(PRODUCER_OVERHEAD_BYTES - self.memory.total)
 
     @cython.ccall
     def expire(self, now_ms: cython.longlong, steps: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -119,8 +119,8 @@ class IdempotencyStore:
         pid: bytes
         oldest: StreamId
         _: cython.Py_ssize_t
-        for _ in range(min(steps, len(self.by_producer))):
-            pid = next(iter(self.by_producer))
+        for _ in range(min(steps, len(self.iids_by_producer))):
+            pid = next(iter(self.iids_by_producer))
             iids: OrderedDict[bytes, StreamId] = self._iids_to_change(pid)  # type: ignore[assignment]
             taken += 1
             while iids:
@@ -130,10 +130,10 @@ class IdempotencyStore:
                 self._forget_oldest(iids)
                 taken += 1
             if iids:
-                self.by_producer.move_to_end(pid)  # visited again after all others
+                self.iids_by_producer.move_to_end(pid)  # visited again after all others
             else:
-                del self.by_producer[pid]
-                self.memory.add(-PRODUCER_BYTES - len(pid))
+                del self.iids_by_producer[pid]
+                self.memory.add(-PRODUCER_OVERHEAD_BYTES - len(pid))
             if taken >= steps:
                 break
         return taken
@@ -141,41 +141,43 @@ class IdempotencyStore:
     @cython.ccall
     def producer_count(self) -> cython.Py_ssize_t:
         """Return the number of producers."""
-        return len(self.by_producer)
+        return len(self.iids_by_producer)
 
     @cython.ccall
     def iid_count(self) -> cython.Py_ssize_t:
         """Return the number of iids of all producers."""
         total: cython.Py_ssize_t = 0
-        for iids in self.by_producer.values():
+        for iids in self.iids_by_producer.values():
             total += len(iids)
         return total
 
     def items(self) -> list[tuple[bytes, bytes, StreamId]]:
         """Return every (pid, iid, ID); the oldest of each producer first."""
-        return [(pid, iid, entry) for pid, iids in self.by_producer.items() for iid, entry in iids.items()]
+        return [
+            (pid, iid, entry) for pid, iids in self.iids_by_producer.items() for iid, entry in iids.items()
+        ]
 
     @cython.ccall
     def copy(self) -> IdempotencyStore:
         """Return a copy in the same keyspace."""
         other: IdempotencyStore = IdempotencyStore(self.duration_s, self.sweeper)
-        other.added = self.added
-        other.duplicates = self.duplicates
-        for pid, iids in self.by_producer.items():
-            other.by_producer[pid] = iids.copy()
+        other.added_count = self.added_count
+        other.duplicate_count = self.duplicate_count
+        for pid, iids in self.iids_by_producer.items():
+            other.iids_by_producer[pid] = iids.copy()
         other.memory.add(self.memory.total - other.memory.total)
-        if other.by_producer:
+        if other.iids_by_producer:
             other._queue()
         return other
 
     @cython.ccall
-    def freeze(self) -> IdempotencyStore:
+    def frozen_copy(self) -> IdempotencyStore:
         """Return a copy that must not be changed. It shares iids with this store, which may change."""
         other: IdempotencyStore = IdempotencyStore(self.duration_s, self.sweeper)
-        other.added = self.added
-        other.duplicates = self.duplicates
-        other.by_producer = self.by_producer.copy()
-        self.shared = set(self.by_producer)
+        other.added_count = self.added_count
+        other.duplicate_count = self.duplicate_count
+        other.iids_by_producer = self.iids_by_producer.copy()
+        self.shared_pids = set(self.iids_by_producer)
         return other
 
     @cython.ccall
@@ -185,8 +187,8 @@ class IdempotencyStore:
 
     @cython.cfunc
     def _queue(self) -> cython.void:
-        if not self.queued:
-            self.queued = True
+        if not self.is_in_queue:
+            self.is_in_queue = True
             self.sweeper.enqueue(self)
 
 
@@ -245,11 +247,11 @@ class IdempotencySweeper:
             if store is None:
                 continue
             steps -= store.expire(now_ms, steps)
-            if store.by_producer:
+            if store.iids_by_producer:
                 self.queue.append(reference)
             else:
-                store.queued = False
-        self.due_ms = now_ms + (SWEEP_INTERVAL_MS if steps > 0 else SWEEP_AGAIN_MS)
+                store.is_in_queue = False
+        self.due_ms = now_ms + (SWEEP_INTERVAL_MS if steps > 0 else SWEEP_CONTINUE_MS)
 
 
 @cython.ccall

@@ -33,18 +33,18 @@ class StreamIterator:
     reverse: cython.bint
     node: Node | None  # None: at the end
     walk: EntryWalk | None
-    sought: cython.bint  # whether the first entry has been found
+    is_positioned: cython.bint  # whether the first entry has been found
     cursor: RaxCursor | None  # created for the second node: most reads need only one
     run_nodes: list[Node] | None  # of the cold run that has the node; None: it is in the tree
-    run_at: cython.Py_ssize_t  # the index of the node in it
+    run_node_index: cython.Py_ssize_t  # the index of the node in it
     # the entry
     ms: cython.ulonglong
     seq: cython.ulonglong
     field_count: cython.Py_ssize_t
-    # the piece: size bytes of p at `at`
-    p: cython.p_const_uchar
-    at: cython.Py_ssize_t
-    size: cython.Py_ssize_t
+    # the piece: size bytes of p at `piece_at`
+    piece_pointer: cython.p_const_uchar
+    piece_at: cython.Py_ssize_t
+    piece_size: cython.Py_ssize_t
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class StreamIterator:
         self.reverse = reverse
         self.cursor = None
         self.run_nodes = None
-        self.run_at = 0
+        self.run_node_index = 0
         self.walk = None
-        self.sought = False
+        self.is_positioned = False
         self.node = None
         node: Node | None
         if reverse:
-            node = stream.node_for(to_ms, to_seq)
+            node = stream.node_for_id(to_ms, to_seq)
         else:
             node = stream.node_from(from_ms, from_seq)
             if node is None:
@@ -111,9 +111,9 @@ class StreamIterator:
         """Move to the next entry of the node; seek for the first one."""
         if self.reverse:
             return walk.previous()
-        if self.sought:
+        if self.is_positioned:
             return walk.next()
-        self.sought = True
+        self.is_positioned = True
         return walk.seek(self.from_ms, self.from_seq)
 
     @cython.ccall
@@ -125,9 +125,9 @@ class StreamIterator:
         """
         if self.walk is None or not self.walk.next_piece():
             return False
-        self.p = self.walk.text
-        self.at = self.walk.text_at
-        self.size = self.walk.size
+        self.piece_pointer = self.walk.text_pointer
+        self.piece_at = self.walk.text_at
+        self.piece_size = self.walk.text_size
         return True
 
     @cython.ccall
@@ -135,7 +135,7 @@ class StreamIterator:
         """Return the pieces of the entry that were not read yet: fields and values in turn."""
         pieces: list[bytes] = []
         while self.next_piece():
-            pieces.append(mem.to_bytes(self.p, self.at, self.size))
+            pieces.append(mem.to_bytes(self.piece_pointer, self.piece_at, self.piece_size))
         return pieces
 
     @cython.cfunc
@@ -147,7 +147,7 @@ class StreamIterator:
         cursor: RaxCursor
         found: cython.bint
         key: bytes
-        if node.inner and self._enter_next_inner(node):
+        if node.is_inner and self._enter_next_inner(node):
             return
         if self.cursor is None:
             self.cursor = cursor = RaxCursor(self.stream.nodes)
@@ -162,9 +162,9 @@ class StreamIterator:
         if node.run is not None:
             if self._is_outside(node):
                 return
-            self.run_nodes = cold_run.run_of(node).inner_nodes()
-            self.run_at = len(self.run_nodes) - 1 if self.reverse else 0
-            node = self.run_nodes[self.run_at]
+            self.run_nodes = cold_run.run_of(node).load_inner_nodes()
+            self.run_node_index = len(self.run_nodes) - 1 if self.reverse else 0
+            node = self.run_nodes[self.run_node_index]
         self._enter_node(node)
 
     @cython.cfunc
@@ -175,11 +175,11 @@ class StreamIterator:
         if nodes is None:  # node is the first one of the iteration
             nodes = self.run_nodes = cold_run.run_of(
                 self.stream.ensure_cold_part().outer_of(node)
-            ).inner_nodes()
-            self.run_at = cold_run.inner_index(nodes, node.ms, node.seq)
-        self.run_at += -1 if self.reverse else 1
-        if 0 <= self.run_at < len(nodes):
-            self._enter_node(nodes[self.run_at])
+            ).load_inner_nodes()
+            self.run_node_index = cold_run.last_index_up_to(nodes, node.ms, node.seq)
+        self.run_node_index += -1 if self.reverse else 1
+        if 0 <= self.run_node_index < len(nodes):
+            self._enter_node(nodes[self.run_node_index])
             return True
         self.run_nodes = None
         return False
@@ -196,7 +196,7 @@ class StreamIterator:
     @cython.cfunc
     def _tree_key(self, node: Node) -> bytes:
         """Return the key of node in the tree, or that of the node that has it."""
-        return self.stream.ensure_cold_part().outer_of(node).key() if node.inner else node.key()
+        return self.stream.ensure_cold_part().outer_of(node).key() if node.is_inner else node.key()
 
     @cython.cfunc
     def _enter_node(self, node: Node) -> cython.void:

@@ -35,14 +35,16 @@ from headrace.streams.pending_index import PendingIndex
 from headrace.structures.timer_heap import TimerQueue
 from headrace.visibility import Public
 
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_SLOT = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
 NO_HOLDER = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
-SEVERAL = cython.declare(cython.Py_ssize_t, -1)
-SHARDS = cython.declare(cython.Py_ssize_t, 128)
-RECHECKED_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
-VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
-CONSUMED_MAX = cython.declare(cython.Py_ssize_t, 1024)  # words of `waiting_ids` that are kept without use
+SEVERAL_HOLDERS = cython.declare(cython.Py_ssize_t, -1)
+SHARD_COUNT = cython.declare(cython.Py_ssize_t, 128)
+RECHECKED_ENTRIES_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
+QUEUE_VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
+CONSUMED_WAITING_WORDS_MAX = cython.declare(
+    cython.Py_ssize_t, 1024
+)  # words of `waiting_ids` that are kept without use
 
 
 @cython.final
@@ -55,20 +57,20 @@ class KeyOrder:
     lease: Lease
     field: bytes
     shards: list[dict[bytes, KeyQueue]]  # the queues by value; a large dict would take long to grow
-    by_slot: list[KeyQueue | None]  # None: free, or the value was not read yet
+    queues_by_slot: list[KeyQueue | None]  # None: free, or the value was not read yet
     delivered_counts: list[int]  # by consumer: the number of its delivered entries
     waiting_count: Public[cython.longlong]  # the number of waiting entries
     queues_by_holder: dict[int, dict[KeyQueue, bool]]  # those with waiting entries
     free_queues: deque[KeyQueue]
-    checks: TimerQueue
+    check_timers: TimerQueue
     memory: MemoryAccount  # of the pending entries
     accounted_bytes: cython.Py_ssize_t  # the bytes of this order in it
     skipped_ids: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
     skipped_until_ms: cython.longlong
     # Values to be read: of the entries from this ID on.
     are_values_read: Public[cython.bint]
-    unread_ms: Public[cython.ulonglong]
-    unread_seq: Public[cython.ulonglong]
+    first_unread_ms: Public[cython.ulonglong]
+    first_unread_seq: Public[cython.ulonglong]
     last_read_was_incomplete: Public[cython.bint]  # a read has left entries that it might have delivered
     has_newly_available: Public[
         cython.bint
@@ -82,19 +84,19 @@ class KeyOrder:
         self.by_id = by_id
         self.lease = lease
         self.field = field
-        self.shards = [{} for _ in range(SHARDS)]
-        self.by_slot = []
+        self.shards = [{} for _ in range(SHARD_COUNT)]
+        self.queues_by_slot = []
         self.delivered_counts = []
         self.waiting_count = 0
         self.queues_by_holder = {}
         self.free_queues = deque()
-        self.checks = TimerQueue()
+        self.check_timers = TimerQueue()
         self.memory = arena.memory
         self.accounted_bytes = 0
         self.skipped_ids = []
         self.skipped_until_ms = 0
         self.are_values_read = by_id.count == 0
-        self.unread_ms = self.unread_seq = 0
+        self.first_unread_ms = self.first_unread_seq = 0
         self.last_read_was_incomplete = self.has_newly_available = False
         self.next_value = None
         self.next_is_known = False
@@ -115,23 +117,23 @@ class KeyOrder:
         if self.next_is_known:
             self.next_is_known = False
             self.put(slot, self.next_value)
-        elif self.are_values_read or (ms, seq) < (self.unread_ms, self.unread_seq):
+        elif self.are_values_read or (ms, seq) < (self.first_unread_ms, self.first_unread_seq):
             self.are_values_read = False
-            self.unread_ms = ms
-            self.unread_seq = seq
+            self.first_unread_ms = ms
+            self.first_unread_seq = seq
 
     @cython.ccall
     def put(self, slot: cython.Py_ssize_t, value: bytes | None) -> cython.void:
         """Add a pending entry with this value; None: it does not have the field."""
-        queue: KeyQueue | None = self.queue_of(value)
+        queue: KeyQueue | None = self.queue_of_value(value)
         if queue is None:
             queue = KeyQueue(value)
             if value is not None:
                 self._shard(value)[value] = queue
-        while len(self.by_slot) <= slot:
-            self.by_slot.append(None)
-            self._account(memory_account.KEY_SLOT_BYTES)
-        self.by_slot[slot] = queue
+        while len(self.queues_by_slot) <= slot:
+            self.queues_by_slot.append(None)
+            self._account(memory_account.QUEUE_SLOT_BYTES)
+        self.queues_by_slot[slot] = queue
         queue.count += 1
         self._enter(queue, slot)
 
@@ -144,12 +146,12 @@ class KeyOrder:
         """
         self.lease = lease
         self.are_values_read = self.by_id.count == 0
-        self.unread_ms = self.unread_seq = 0
+        self.first_unread_ms = self.first_unread_seq = 0
 
     @cython.ccall
     def reschedule_check(self, slot: cython.Py_ssize_t) -> cython.void:
         """Schedule the check of an entry's queue by the present lease."""
-        queue: KeyQueue | None = self.queue_at(slot)
+        queue: KeyQueue | None = self.queue_of_slot(slot)
         if queue is not None and not self._waits(slot):
             queue.expires_ms = min(queue.expires_ms, self._end_of(slot))
             self._check_earlier(queue)
@@ -159,32 +161,32 @@ class KeyOrder:
     def dispose(self, steps: cython.Py_ssize_t) -> cython.bint:
         """Free a part of the memory of an order that is out of use; return whether to call this again."""
         shard: dict[bytes, KeyQueue]
-        while steps > 0 and self.by_slot:
-            self.by_slot.pop()
-            shard = self.shards[steps & (SHARDS - 1)]
+        while steps > 0 and self.queues_by_slot:
+            self.queues_by_slot.pop()
+            shard = self.shards[steps & (SHARD_COUNT - 1)]
             if shard:
                 shard.popitem()
-            if self.checks.items:
-                self.checks.items.pop()
+            if self.check_timers.items:
+                self.check_timers.items.pop()
             steps -= 1
-        return len(self.by_slot) > 0
+        return len(self.queues_by_slot) > 0
 
     @cython.ccall
-    def queue_at(self, slot: cython.Py_ssize_t) -> KeyQueue | None:
+    def queue_of_slot(self, slot: cython.Py_ssize_t) -> KeyQueue | None:
         """Return the queue of a pending entry; None if its value was not read yet."""
-        return self.by_slot[slot] if slot < len(self.by_slot) else None
+        return self.queues_by_slot[slot] if slot < len(self.queues_by_slot) else None
 
     @cython.cfunc
     def before_change(self, slot: cython.Py_ssize_t) -> cython.void:
         """Take an entry out of its queue: its owner, time or count is about to change."""
-        queue: KeyQueue | None = self.queue_at(slot)
+        queue: KeyQueue | None = self.queue_of_slot(slot)
         if queue is not None:
             self._leave(queue, slot)
 
     @cython.cfunc
     def after_change(self, slot: cython.Py_ssize_t) -> cython.void:
         """Put an entry back into its queue: its owner, time or count has changed."""
-        queue: KeyQueue | None = self.queue_at(slot)
+        queue: KeyQueue | None = self.queue_of_slot(slot)
         if queue is not None:
             self._enter(queue, slot)
             self._check_earlier(queue)
@@ -192,11 +194,11 @@ class KeyOrder:
     @cython.cfunc
     def before_removal(self, slot: cython.Py_ssize_t) -> cython.void:
         """Take an entry out of its queue for good: it is about to be removed."""
-        queue: KeyQueue | None = self.queue_at(slot)
+        queue: KeyQueue | None = self.queue_of_slot(slot)
         if queue is None:
             return
         self._leave(queue, slot)
-        self.by_slot[slot] = None
+        self.queues_by_slot[slot] = None
         queue.count -= 1
         if queue.count == 0:
             if queue.value is not None:
@@ -205,7 +207,7 @@ class KeyOrder:
             self._update_account(queue)
         elif queue.holder != NO_HOLDER:
             self._check_earlier(queue)
-        elif self.first_waiting(queue) >= 0:
+        elif self.first_waiting_slot(queue) >= 0:
             self._set_free(queue)
 
     @cython.cfunc
@@ -223,7 +225,7 @@ class KeyOrder:
         queue.expires_ms = end if queue.delivered_slot < 0 else min(queue.expires_ms, end)
         queue.add_delivered(slot, owner)
         self._update_account(queue)
-        if queue.timer < 0:
+        if queue.timer_number < 0:
             self._plan(queue, self._due_of(queue))
         if queue.waiting_ids is not None:
             self._offer(queue)
@@ -260,7 +262,7 @@ class KeyOrder:
         self.has_newly_available = True
         if queue.holder == NO_HOLDER:
             self._set_free(queue)
-        elif queue.holder != SEVERAL:
+        elif queue.holder != SEVERAL_HOLDERS:
             queues: dict[KeyQueue, bool] | None = self.queues_by_holder.get(queue.holder)
             if queues is None:
                 queues = self.queues_by_holder[queue.holder] = {}
@@ -288,7 +290,7 @@ class KeyOrder:
             queue.accounted_bytes = now
 
     @cython.ccall
-    def leave_account(self) -> cython.void:
+    def subtract_from_account(self) -> cython.void:
         """Subtract all bytes of the order from the account: the group does not use it any more."""
         self._account(-self.accounted_bytes)
 
@@ -304,44 +306,47 @@ class KeyOrder:
         """Return when the last lease of the delivered entries ends; -1 if there are none."""
         due: cython.longlong = NEVER
         slot: cython.Py_ssize_t
-        for slot in queue.delivered():
+        for slot in queue.delivered_slots():
             due = max(due, self._end_of(slot))
         return due
 
     @cython.cfunc
     def _plan(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
         """Plan the only check of a queue."""
-        if queue.timer < 0:
-            queue.timer = self.checks.add(at, queue)
+        if queue.timer_number < 0:
+            queue.timer_number = self.check_timers.add(at, queue)
         else:
-            self.checks.move(queue.timer, at)
+            self.check_timers.change_deadline(queue.timer_number, at)
 
     @cython.cfunc
     def _cancel_check(self, queue: KeyQueue) -> cython.void:
-        if queue.timer >= 0:
-            self.checks.remove(queue.timer)
-            queue.timer = NONE
+        if queue.timer_number >= 0:
+            self.check_timers.remove(queue.timer_number)
+            queue.timer_number = NO_SLOT
 
     @cython.cfunc
     def _planned(self, queue: KeyQueue) -> cython.longlong:
         """Return when the check of a queue is planned; -1: it is not."""
-        return NEVER if queue.timer < 0 else self.checks.deadline_of(queue.timer)
+        return NEVER if queue.timer_number < 0 else self.check_timers.deadline_of(queue.timer_number)
 
     @cython.cfunc
     def _check_earlier(self, queue: KeyQueue) -> cython.void:
         """Plan the check earlier if a change permits that. In a long queue it stays, for lack of time."""
-        if queue.other_delivered_slots is not None and len(queue.other_delivered_slots) > RECHECKED_MAX:
+        if (
+            queue.other_delivered_slots is not None
+            and len(queue.other_delivered_slots) > RECHECKED_ENTRIES_MAX
+        ):
             return
         due: cython.longlong = self._due_of(queue)
         if 0 <= due < self._planned(queue):
             self._plan(queue, due)
 
     @cython.ccall
-    def next_due(self, now: cython.longlong) -> cython.longlong:
+    def next_due_ms(self, now: cython.longlong) -> cython.longlong:
         """Return when any consumer may take a queue: a time that has passed if one may now; -1 for never."""
         if self._find_free(now):
             return 0
-        due: cython.longlong = self.checks.next_deadline()
+        due: cython.longlong = self.check_timers.next_deadline()
         if self.skipped_ids and (due < 0 or self.skipped_until_ms < due):
             due = self.skipped_until_ms
         return due
@@ -357,18 +362,18 @@ class KeyOrder:
         _visits: cython.int
         if self.skipped_ids and self.skipped_until_ms <= now:
             self._restore()
-        for _visits in range(VISITS_MAX):
+        for _visits in range(QUEUE_VISITS_MAX):
             if self.free_queues:
                 if self._may_be_taken(self.free_queues[0], now):
                     return True
                 queue = self.free_queues.popleft()
                 queue.is_free = False
                 if (
-                    queue.delivered_slot >= 0 and queue.timer < 0
+                    queue.delivered_slot >= 0 and queue.timer_number < 0
                 ):  # its leases were renewed, or LEASE is longer now
                     self._plan(queue, self._due_of(queue))
                 continue
-            queue = self.checks.first_due(now)
+            queue = self.check_timers.first_due(now)
             if queue is None:
                 return False
             due = self._due_of(queue)
@@ -383,7 +388,7 @@ class KeyOrder:
     @cython.cfunc
     def _may_be_taken(self, queue: KeyQueue, now: cython.longlong) -> cython.bint:
         if queue.holder == NO_HOLDER:
-            return self.first_waiting(queue) >= 0
+            return self.first_waiting_slot(queue) >= 0
         return self._due_of(queue) <= now
 
     # Reading.
@@ -395,10 +400,10 @@ class KeyOrder:
         return self.delivered_counts[consumer] if consumer < len(self.delivered_counts) else 0
 
     @cython.ccall
-    def next_queue(self, now: cython.longlong) -> KeyQueue | None:
+    def pop_free_queue(self, now: cython.longlong) -> KeyQueue | None:
         """Remove and return a queue that any consumer may take now.
 
-        Returns None if there is none, or if the search was ended after VISITS_MAX queues.
+        Returns None if there is none, or if the search was ended after QUEUE_VISITS_MAX queues.
         """
         if (
             not self._find_free(now)
@@ -412,12 +417,12 @@ class KeyOrder:
 
     @cython.ccall
     def take_delivered(self, queue: KeyQueue) -> list[Any]:
-        """Take all delivered entries out of a queue from next_queue(); return their slots in order.
+        """Take all delivered entries out of a queue from pop_free_queue(); return their slots in order.
 
         The caller assigns them, in order, and calls give_back().
         """
         found: list[tuple[int, int, int]] = [
-            (self.arena.ms_of(slot), self.arena.seq_of(slot), slot) for slot in queue.delivered()
+            (self.arena.ms_of(slot), self.arena.seq_of(slot), slot) for slot in queue.delivered_slots()
         ]
         found.sort()
         queue.drop_all_delivered()
@@ -433,7 +438,7 @@ class KeyOrder:
             self._enter(queue, slot)
         if slots:
             self._plan(queue, max(self._planned(queue), retry_ms))
-        if queue.holder == NO_HOLDER and self.first_waiting(queue) >= 0:
+        if queue.holder == NO_HOLDER and self.first_waiting_slot(queue) >= 0:
             self._set_free(queue)
 
     @cython.ccall
@@ -445,8 +450,8 @@ class KeyOrder:
             queue = next(iter(queues))
             if (
                 queue.holder == consumer
-                and self.first_waiting(queue) >= 0
-                and not self.is_expired(queue, now)
+                and self.first_waiting_slot(queue) >= 0
+                and not self.has_expired_lease(queue, now)
             ):
                 return queue
             del queues[queue]
@@ -456,14 +461,14 @@ class KeyOrder:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def is_expired(self, queue: KeyQueue, now: cython.longlong) -> cython.bint:
+    def has_expired_lease(self, queue: KeyQueue, now: cython.longlong) -> cython.bint:
         """Return whether the lease of any delivered entry of the queue has ended."""
         slot: cython.Py_ssize_t
         earliest: cython.longlong = NEVER
         end: cython.longlong
         if queue.delivered_slot < 0 or now < queue.expires_ms:
             return False
-        for slot in queue.delivered():
+        for slot in queue.delivered_slots():
             end = self._end_of(slot)
             if earliest < 0 or end < earliest:
                 earliest = end
@@ -471,32 +476,35 @@ class KeyOrder:
         return earliest <= now
 
     @cython.ccall
-    def first_waiting(self, queue: KeyQueue) -> cython.Py_ssize_t:
+    def first_waiting_slot(self, queue: KeyQueue) -> cython.Py_ssize_t:
         """Return the slot of the queue's first waiting entry; -1 if there is none."""
         slot: cython.Py_ssize_t
         words = queue.waiting_ids
         if words is None:
-            return NONE
-        while queue.waiting_at < len(words):
-            slot = self.by_id.find(words[queue.waiting_at], words[queue.waiting_at + 1])
-            if slot >= 0 and self.queue_at(slot) is queue and self._waits(slot):
-                if queue.waiting_at > CONSUMED_MAX and 2 * queue.waiting_at > len(words):
-                    del words[: queue.waiting_at]
-                    queue.waiting_at = 0
+            return NO_SLOT
+        while queue.first_waiting_index < len(words):
+            slot = self.by_id.find(words[queue.first_waiting_index], words[queue.first_waiting_index + 1])
+            if slot >= 0 and self.queue_of_slot(slot) is queue and self._waits(slot):
+                if (
+                    queue.first_waiting_index > CONSUMED_WAITING_WORDS_MAX
+                    and 2 * queue.first_waiting_index > len(words)
+                ):
+                    del words[: queue.first_waiting_index]
+                    queue.first_waiting_index = 0
                     self._update_account(queue)
                 return slot
-            queue.waiting_at += 2
+            queue.first_waiting_index += 2
         queue.waiting_ids = None
         self._update_account(queue)
-        return NONE
+        return NO_SLOT
 
     @cython.ccall
     def skip_first_waiting(self, queue: KeyQueue, until: cython.longlong) -> cython.void:
         """Skip the queue's first waiting entry until this time; by then it is usually removed."""
         words = queue.waiting_ids
         if words is not None:
-            self.skipped_ids.append((words[queue.waiting_at], words[queue.waiting_at + 1]))
-            queue.waiting_at += 2
+            self.skipped_ids.append((words[queue.first_waiting_index], words[queue.first_waiting_index + 1]))
+            queue.first_waiting_index += 2
             self.skipped_until_ms = until
 
     @cython.cfunc
@@ -508,18 +516,18 @@ class KeyOrder:
         self.skipped_ids = []
         for ms, seq in skipped:
             slot = self.by_id.find(ms, seq)
-            queue = self.queue_at(slot) if slot >= 0 else None
+            queue = self.queue_of_slot(slot) if slot >= 0 else None
             if queue is not None and self._waits(slot):
                 self._add_waiting(queue, ms, seq)
 
     @cython.ccall
-    def queue_of(self, value: bytes | None) -> KeyQueue | None:
+    def queue_of_value(self, value: bytes | None) -> KeyQueue | None:
         """Return the queue of the value; None if no entry with it is pending."""
         return None if value is None else self._shard(value).get(value)
 
     @cython.cfunc
     def _shard(self, value: bytes) -> dict[bytes, KeyQueue]:
-        return self.shards[hash(value) & (SHARDS - 1)]
+        return self.shards[hash(value) & (SHARD_COUNT - 1)]
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -527,9 +535,9 @@ class KeyOrder:
         self, queue: KeyQueue, consumer: cython.Py_ssize_t, now: cython.longlong
     ) -> cython.bint:
         """Return whether the consumer may receive a new entry of this value, after all that are pending."""
-        if queue.holder != consumer or self.first_waiting(queue) >= 0:
+        if queue.holder != consumer or self.first_waiting_slot(queue) >= 0:
             return False
-        return not self.is_expired(queue, now)
+        return not self.has_expired_lease(queue, now)
 
     # Tests.
 
@@ -541,39 +549,43 @@ class KeyOrder:
         waiting: cython.longlong = 0
         counts: dict[int, int] = {}
         for slot in self.by_id.slots():
-            queue = self.queue_at(slot)
+            queue = self.queue_of_slot(slot)
             if queue is None:
                 assert not self.are_values_read
                 continue
-            assert queue.value is None or self.queue_of(queue.value) is queue
+            assert queue.value is None or self.queue_of_value(queue.value) is queue
             if self._waits(slot):
                 waiting += 1
                 continue
             owner: cython.Py_ssize_t = self.arena.owner_of(slot)
             counts[owner] = counts.get(owner, 0) + 1
-            assert slot in queue.delivered()
-            assert queue.holder == owner or queue.holder == SEVERAL
+            assert slot in queue.delivered_slots()
+            assert queue.holder == owner or queue.holder == SEVERAL_HOLDERS
             assert queue.expires_ms <= self._end_of(slot)
             assert self._planned(queue) >= 0 or queue.is_free
         assert waiting == self.waiting_count
-        self.checks.check()
+        self.check_timers.check()
         self._check_account()
         assert {owner: count for owner, count in enumerate(self.delivered_counts) if count} == counts
-        known: list[int] = [slot for slot in range(len(self.by_slot)) if self.by_slot[slot] is not None]
+        known: list[int] = [
+            slot for slot in range(len(self.queues_by_slot)) if self.queues_by_slot[slot] is not None
+        ]
         assert set(known) <= set(self.by_id.slots())
         values: set[bytes] = {value for shard in self.shards for value in shard}
-        assert {queue.value for queue in self.by_slot if queue is not None} - {None} == values
+        assert {queue.value for queue in self.queues_by_slot if queue is not None} - {None} == values
 
     @cython.cfunc
     def _check_account(self) -> cython.void:
         """Assert that each queue has its owners and is accounted for."""
         queue: KeyQueue
-        total: cython.Py_ssize_t = memory_account.KEY_SLOT_BYTES * len(self.by_slot)
+        total: cython.Py_ssize_t = memory_account.QUEUE_SLOT_BYTES * len(self.queues_by_slot)
         owners: list[int]
-        for queue in {queue for queue in self.by_slot if queue is not None}:
+        for queue in {queue for queue in self.queues_by_slot if queue is not None}:
             assert queue.accounted_bytes == queue.memory_bytes()
             total += queue.accounted_bytes
-            owners = [self.arena.owner_of(slot) for slot in queue.delivered()]
-            assert (queue.holder == SEVERAL) == (len(set(owners)) > 1)
-            assert queue.owners is None or queue.owners == {owner: owners.count(owner) for owner in owners}
+            owners = [self.arena.owner_of(slot) for slot in queue.delivered_slots()]
+            assert (queue.holder == SEVERAL_HOLDERS) == (len(set(owners)) > 1)
+            assert queue.delivered_count_by_owner is None or queue.delivered_count_by_owner == {
+                owner: owners.count(owner) for owner in owners
+            }
         assert self.accounted_bytes == total

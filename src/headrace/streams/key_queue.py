@@ -15,10 +15,10 @@ import cython
 
 from headrace.streams import memory_account
 
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_SLOT = cython.declare(cython.Py_ssize_t, -1)
 NO_HOLDER = cython.declare(cython.Py_ssize_t, 0)
 NEVER = cython.declare(cython.longlong, -1)
-SEVERAL = cython.declare(cython.Py_ssize_t, -1)
+SEVERAL_HOLDERS = cython.declare(cython.Py_ssize_t, -1)
 
 
 @cython.final
@@ -31,14 +31,16 @@ class KeyQueue:
     count: cython.Py_ssize_t  # of its entries
     holder: (
         cython.Py_ssize_t
-    )  # the number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL
+    )  # the number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL_HOLDERS
     delivered_slot: cython.Py_ssize_t  # the slot of a delivered entry; -1: there is none
     other_delivered_slots: set[int] | None  # the slots of the other delivered entries
-    owners: dict[int, int] | None  # None: there are not several
+    delivered_count_by_owner: dict[int, int] | None  # None: there are not several
     waiting_ids: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
-    waiting_at: cython.Py_ssize_t  # in waiting_ids
+    first_waiting_index: cython.Py_ssize_t  # in waiting_ids
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
-    timer: cython.Py_ssize_t  # in KeyOrder.checks: when to look whether it is due; -1: not planned
+    timer_number: (
+        cython.Py_ssize_t
+    )  # in KeyOrder.check_timers: when to look whether it is due; -1: not planned
     accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries
     is_free: cython.bint  # it is in KeyOrder.free_queues
 
@@ -46,12 +48,12 @@ class KeyQueue:
         self.value = value
         self.count = 0
         self.holder = NO_HOLDER
-        self.delivered_slot = NONE
+        self.delivered_slot = NO_SLOT
         self.other_delivered_slots = None
-        self.owners = None
+        self.delivered_count_by_owner = None
         self.waiting_ids = None
-        self.waiting_at = 0
-        self.timer = NONE
+        self.first_waiting_index = 0
+        self.timer_number = NO_SLOT
         self.accounted_bytes = 0
         self.expires_ms = NEVER
         self.is_free = False
@@ -63,11 +65,11 @@ class KeyQueue:
             self.delivered_slot = slot
             self.holder = owner
             return
-        if self.holder != owner and self.holder != SEVERAL:
-            self.owners = {self.holder: self.delivered_count()}
-            self.holder = SEVERAL
-        if self.owners is not None:
-            self.owners[owner] = self.owners.get(owner, 0) + 1
+        if self.holder != owner and self.holder != SEVERAL_HOLDERS:
+            self.delivered_count_by_owner = {self.holder: self.delivered_count()}
+            self.holder = SEVERAL_HOLDERS
+        if self.delivered_count_by_owner is not None:
+            self.delivered_count_by_owner[owner] = self.delivered_count_by_owner.get(owner, 0) + 1
         if self.other_delivered_slots is None:
             self.other_delivered_slots = set()
         self.other_delivered_slots.add(slot)
@@ -79,13 +81,13 @@ class KeyQueue:
             self.other_delivered_slots is None or slot not in self.other_delivered_slots
         ):
             return
-        if self.owners is not None:
-            self.owners[owner] -= 1
-            if self.owners[owner] == 0:
-                del self.owners[owner]
-            if len(self.owners) == 1:
-                self.holder = next(iter(self.owners))
-                self.owners = None
+        if self.delivered_count_by_owner is not None:
+            self.delivered_count_by_owner[owner] -= 1
+            if self.delivered_count_by_owner[owner] == 0:
+                del self.delivered_count_by_owner[owner]
+            if len(self.delivered_count_by_owner) == 1:
+                self.holder = next(iter(self.delivered_count_by_owner))
+                self.delivered_count_by_owner = None
         if self.other_delivered_slots is not None:
             if self.delivered_slot == slot:
                 self.delivered_slot = self.other_delivered_slots.pop()
@@ -94,15 +96,15 @@ class KeyQueue:
             if not self.other_delivered_slots:
                 self.other_delivered_slots = None
         elif self.delivered_slot == slot:
-            self.delivered_slot = NONE
+            self.delivered_slot = NO_SLOT
             self.holder = NO_HOLDER
 
     @cython.cfunc
     def drop_all_delivered(self) -> cython.void:
         """Remove all delivered entries."""
-        self.delivered_slot = NONE
+        self.delivered_slot = NO_SLOT
         self.other_delivered_slots = None
-        self.owners = None
+        self.delivered_count_by_owner = None
         self.holder = NO_HOLDER
 
     @cython.cfunc
@@ -118,15 +120,15 @@ class KeyQueue:
         """Return about how many bytes the queue takes, with its items in the containers of the KeyOrder."""
         total: cython.Py_ssize_t = memory_account.KEY_QUEUE_BYTES
         if self.value is not None:
-            total += memory_account.KEY_VALUE_BYTES + len(self.value)
+            total += memory_account.QUEUE_VALUE_BYTES + len(self.value)
         if self.other_delivered_slots is not None:
-            total += memory_account.KEY_DELIVERED_BYTES * len(self.other_delivered_slots)
+            total += memory_account.QUEUE_DELIVERED_BYTES * len(self.other_delivered_slots)
         if self.waiting_ids is not None:
-            total += memory_account.KEY_WAITING_BYTES + 8 * len(self.waiting_ids)
+            total += memory_account.QUEUE_WAITING_BYTES + 8 * len(self.waiting_ids)
         return total
 
     @cython.cfunc
-    def delivered(self) -> list[Any]:
+    def delivered_slots(self) -> list[Any]:
         """Return the slots of the delivered entries, unordered."""
         found: list[int] = [] if self.delivered_slot < 0 else [self.delivered_slot]
         if self.other_delivered_slots is not None:
@@ -139,20 +141,20 @@ class KeyQueue:
         words = self.waiting_ids
         if words is None:
             words = self.waiting_ids = array("Q")
-            self.waiting_at = 0
+            self.first_waiting_index = 0
         size: cython.Py_ssize_t = len(words)
-        if size == self.waiting_at or (words[size - 2], words[size - 1]) < (ms, seq):
+        if size == self.first_waiting_index or (words[size - 2], words[size - 1]) < (ms, seq):
             words.extend((ms, seq))
             return
-        if (ms, seq) < (words[self.waiting_at], words[self.waiting_at + 1]):
-            if self.waiting_at == 0:
+        if (ms, seq) < (words[self.first_waiting_index], words[self.first_waiting_index + 1]):
+            if self.first_waiting_index == 0:
                 words[0:0] = array("Q", bytes(8 * size))
-                self.waiting_at = size
-            self.waiting_at -= 2
-            words[self.waiting_at] = ms
-            words[self.waiting_at + 1] = seq
+                self.first_waiting_index = size
+            self.first_waiting_index -= 2
+            words[self.first_waiting_index] = ms
+            words[self.first_waiting_index + 1] = seq
             return
-        low: cython.Py_ssize_t = self.waiting_at // 2
+        low: cython.Py_ssize_t = self.first_waiting_index // 2
         high: cython.Py_ssize_t = size // 2
         while low < high:
             middle: cython.Py_ssize_t = (low + high) // 2

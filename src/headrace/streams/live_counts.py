@@ -28,10 +28,10 @@ from headrace.structures import footprint, stream_id
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 
-CELL = cython.declare(cython.Py_ssize_t, 8)
+CELL_BYTES = cython.declare(cython.Py_ssize_t, 8)
 CELLS_MIN = cython.declare(cython.Py_ssize_t, 8)
 # So many serials of dropped nodes are tolerated before all nodes are renumbered.
-UNUSED_MIN = cython.declare(cython.Py_ssize_t, 64)
+UNUSED_SERIALS_TOLERATED = cython.declare(cython.Py_ssize_t, 64)
 
 
 @cython.final
@@ -48,13 +48,13 @@ class LiveCounts:
     compaction: Compaction | None  # None: sparse nodes are not rewritten
     memory: MemoryAccount  # of the stream
     sparse_nodes: SparseNodes | None  # nodes queued for rewriting; None until the first
-    last_found: Node | None  # the result of the last lookup by ID; None if it was dropped
+    last_found_node: Node | None  # the result of the last lookup by ID; None if it was dropped
 
     def __init__(self, compaction: Compaction | None, memory: MemoryAccount) -> None:
         self.compaction = compaction
         self.memory = memory
         self.sparse_nodes = None
-        self.last_found = None
+        self.last_found_node = None
         self.last_serial = 0
         self.node_count = 0
         self.buf = bytearray(0)
@@ -83,7 +83,7 @@ class LiveCounts:
     @cython.ccall
     def remove(self, node: Node, nodes: Rax) -> cython.void:
         """Remove a node, which was removed from nodes already."""
-        self._subtract(node, node.live)
+        self._subtract(node, node.live_count)
         self._forget(node, nodes)
 
     @cython.ccall
@@ -93,9 +93,9 @@ class LiveCounts:
             self.sparse_nodes.discard(node)
         by.serial = node.serial
         node.serial = 0
-        self.last_found = None
-        more: cython.longlong = by.live
-        more -= node.live
+        self.last_found_node = None
+        more: cython.longlong = by.live_count
+        more -= node.live_count
         self._subtract(by, -more)
 
     @cython.ccall
@@ -104,7 +104,7 @@ class LiveCounts:
         total: cython.ulonglong = 0
         at: cython.Py_ssize_t = node.serial - 1
         while at > 0:
-            total += mem.u64le(self.p, CELL * at)
+            total += mem.u64le(self.p, CELL_BYTES * at)
             at &= at - 1
         return total
 
@@ -115,10 +115,10 @@ class LiveCounts:
 
         Sequential readers use the same node about a hundred times; a tree search costs 3,500 instructions.
         """
-        node: Node | None = self.last_found
+        node: Node | None = self.last_found_node
         if node is None or stream_id.before(ms, seq, node.ms, node.seq):
             return False
-        return node_walk.reaches(node, ms, seq)
+        return node_walk.has_live_entry_from(node, ms, seq)
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
@@ -144,11 +144,11 @@ class LiveCounts:
                 f"{self.count_before(node)} before {node.serial}, not {total}"
             )
             serial = node.serial
-            total += mem.as_unsigned(node.live)
+            total += mem.as_unsigned(node.live_count)
             counted += 1
             more = cursor.next()
         assert counted == self.node_count, f"{counted} closed nodes, {self.node_count} counted"
-        assert self.last_serial <= 2 * self.node_count + UNUSED_MIN
+        assert self.last_serial <= 2 * self.node_count + UNUSED_SERIALS_TOLERATED
 
     @cython.cfunc
     def _append(self, node: Node) -> cython.void:
@@ -156,13 +156,13 @@ class LiveCounts:
         at: cython.Py_ssize_t = self.last_serial + 1
         below: cython.Py_ssize_t = at & (at - 1)
         child: cython.Py_ssize_t = at - 1
-        total: cython.ulonglong = node.live
+        total: cython.ulonglong = node.live_count
         if at == self.cap:
             self._make_room(self.cap + self.cap // 2)
         while child > below:
-            total += mem.u64le(self.p, CELL * child)
+            total += mem.u64le(self.p, CELL_BYTES * child)
             child &= child - 1
-        mem.put_u64le(self.p, CELL * at, total)
+        mem.put_u64le(self.p, CELL_BYTES * at, total)
         self.last_serial = at
         self.node_count += 1
         node.serial = at
@@ -174,7 +174,7 @@ class LiveCounts:
             self.sparse_nodes.discard(node)
         self.node_count -= 1
         node.serial = 0
-        if self.last_serial > 2 * self.node_count + UNUSED_MIN:
+        if self.last_serial > 2 * self.node_count + UNUSED_SERIALS_TOLERATED:
             self._renumber(nodes)
 
     @cython.cfunc
@@ -182,7 +182,9 @@ class LiveCounts:
         """Subtract n from every cell that sums node."""
         at: cython.Py_ssize_t = node.serial
         while at <= self.last_serial:
-            mem.put_u64le(self.p, CELL * at, mem.sub_u64(mem.u64le(self.p, CELL * at), mem.as_unsigned(n)))
+            mem.put_u64le(
+                self.p, CELL_BYTES * at, mem.sub_u64(mem.u64le(self.p, CELL_BYTES * at), mem.as_unsigned(n))
+            )
             at += at & -at
 
     @cython.cfunc
@@ -210,10 +212,10 @@ class LiveCounts:
     @cython.cfunc
     def _make_room(self, cap: cython.Py_ssize_t) -> cython.void:
         """Resize to cap cells; keep those of given serials."""
-        buf: bytearray = bytearray(CELL * cap)
+        buf: bytearray = bytearray(CELL_BYTES * cap)
         p: cython.p_uchar = buf
         if self.last_serial > 0:
-            mem.copy(p, 0, self.p, 0, CELL * (self.last_serial + 1))
+            mem.copy(p, 0, self.p, 0, CELL_BYTES * (self.last_serial + 1))
         self.buf = buf
         self.p = self.buf
         self.cap = cap

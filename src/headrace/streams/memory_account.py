@@ -24,14 +24,16 @@ NODE_BYTES = cython.declare(cython.Py_ssize_t, 336)  # with its key in the rax a
 RUN_BYTES = cython.declare(cython.Py_ssize_t, 120)  # of a cold run, beside its node, whose listpack is shared
 GROUP_BYTES = cython.declare(cython.Py_ssize_t, 700)
 CONSUMER_BYTES = cython.declare(cython.Py_ssize_t, 232)
-INDEX_BYTES = cython.declare(cython.Py_ssize_t, 9)  # of a pending entry, in the indexes of group and consumer
+PENDING_INDEX_BYTES = cython.declare(
+    cython.Py_ssize_t, 9
+)  # of a pending entry, in the indexes of group and consumer
 # ORDERED-BY: of a queue, with its timer; of its value, with its item in the dictionary; of each delivered
 # entry but one; of the array of waiting ones; and of a slot.
 KEY_QUEUE_BYTES = cython.declare(cython.Py_ssize_t, 184)
-KEY_VALUE_BYTES = cython.declare(cython.Py_ssize_t, 90)
-KEY_DELIVERED_BYTES = cython.declare(cython.Py_ssize_t, 64)
-KEY_WAITING_BYTES = cython.declare(cython.Py_ssize_t, 80)
-KEY_SLOT_BYTES = cython.declare(cython.Py_ssize_t, 9)
+QUEUE_VALUE_BYTES = cython.declare(cython.Py_ssize_t, 90)
+QUEUE_DELIVERED_BYTES = cython.declare(cython.Py_ssize_t, 64)
+QUEUE_WAITING_BYTES = cython.declare(cython.Py_ssize_t, 80)
+QUEUE_SLOT_BYTES = cython.declare(cython.Py_ssize_t, 9)
 
 NO_LIMIT = cython.declare(cython.Py_ssize_t, (1 << 63) - 1)
 
@@ -48,15 +50,15 @@ class MemoryAccount:
     total: Public[cython.Py_ssize_t]
     limit: Public[cython.Py_ssize_t]  # not enforced here: see keyspace/eviction.py
     parent: MemoryAccount | None
-    key: Public[bytes | None]  # of a stream: its key
-    evictable: Public[Any]  # of a database: a weak reference to Keyspace.evictable; None: of others
+    stream_key: Public[bytes | None]  # of a stream: its key
+    evictable_ref: Public[Any]  # of a database: a weak reference to Keyspace.evictable; None: of others
 
     def __init__(self, n: cython.Py_ssize_t = 0) -> None:
         self.total = n
         self.limit = NO_LIMIT
         self.parent = None
-        self.key = None
-        self.evictable = None
+        self.stream_key = None
+        self.evictable_ref = None
 
     @cython.ccall
     def add(self, n: cython.Py_ssize_t) -> cython.void:
@@ -88,9 +90,11 @@ class MemoryAccount:
     def mark_evictable(self, stream: object) -> cython.void:
         """Add the stream of this account, which has more than one node, to Keyspace.evictable."""
         parent: MemoryAccount | None = self.parent
-        streams: Any = parent.evictable() if parent is not None and parent.evictable is not None else None
+        streams: Any = (
+            parent.evictable_ref() if parent is not None and parent.evictable_ref is not None else None
+        )
         if streams is not None:
-            streams[stream] = self.key
+            streams[stream] = self.stream_key
 
     @cython.ccall
     def detach(self) -> cython.void:

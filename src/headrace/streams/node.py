@@ -30,9 +30,9 @@ from headrace.structures import listpack, listpack_walk, stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.rax_walk import RaxCursor
 
-LIVE_AT = cython.declare(cython.Py_ssize_t, 6)
-DELETED = cython.declare(cython.longlong, 1)
-SAME_FIELDS = cython.declare(cython.longlong, 2)
+LIVE_COUNT_AT = cython.declare(cython.Py_ssize_t, 6)
+DELETED_FLAG = cython.declare(cython.longlong, 1)
+SAME_FIELDS_FLAG = cython.declare(cython.longlong, 2)
 # The most bytes of an element beside its text, and of an entry beside its pieces.
 ELEMENT_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 10)
 ENTRY_OVERHEAD_MAX = cython.declare(cython.Py_ssize_t, 40)
@@ -49,16 +49,16 @@ class Node:
     pack: Listpack
     ms: cython.ulonglong
     seq: cython.ulonglong
-    live: cython.uint
-    deleted: cython.uint
+    live_count: cython.uint
+    deleted_count: cython.uint
     field_count: cython.uint
     fields_at: cython.uint  # the offset of field-1
     entries_at: cython.uint  # the offset of the first entry
     serial: cython.uint  # the number among the closed nodes, see live_counts.py; 0: the tail
-    reclaimed: cython.uint  # tombstones reclaimed by compaction.py
+    reclaimed_count: cython.uint  # tombstones reclaimed by compaction.py
     reclaimed_bytes: cython.uint  # the bytes they took
     awaits_rewrite: cython.bint  # it is queued for rewriting
-    inner: cython.bint  # it is not in the tree: a node of a cold run; its serial is its index in the file
+    is_inner: cython.bint  # it is not in the tree: a node of a cold run; its serial is its index in the file
     run: Any  # the ColdRun that this node stands for, see cold_run.py; None: its listpack has its entries
     image_number: cython.uint  # the last image that needs nothing from it any more, see stream_image.py
 
@@ -67,14 +67,14 @@ class Node:
         self.pack = pack
         self.ms = ms
         self.seq = seq
-        self.serial = self.reclaimed = self.reclaimed_bytes = self.image_number = 0
-        self.awaits_rewrite = self.inner = False
+        self.serial = self.reclaimed_count = self.reclaimed_bytes = self.image_number = 0
+        self.awaits_rewrite = self.is_inner = False
         self.run = None
         p: cython.p_uchar = pack.p
-        at: cython.Py_ssize_t = LIVE_AT
-        self.live = listpack_walk.integer(p, at)
+        at: cython.Py_ssize_t = LIVE_COUNT_AT
+        self.live_count = listpack_walk.integer(p, at)
         at = listpack_walk.next_at(p, at)
-        self.deleted = listpack_walk.integer(p, at)
+        self.deleted_count = listpack_walk.integer(p, at)
         at = listpack_walk.next_at(p, at)
         self.field_count = listpack_walk.integer(p, at)
         at = listpack_walk.next_at(p, at)
@@ -91,7 +91,7 @@ class Node:
         block: bytearray = bytearray(data)
         check: NodeCheck = NodeCheck(block)
         check.run(master.ms, master.seq)
-        return checked_node(master.ms, master.seq, block, check)
+        return node_from_checked_data(master.ms, master.seq, block, check)
 
     @cython.ccall
     def key(self) -> bytes:
@@ -114,10 +114,10 @@ class Node:
         """
         if bytes_max <= 0 or bytes_max > BYTES_MAX:
             bytes_max = BYTES_MAX
-        used: cython.Py_ssize_t = self.pack.used if self.reclaimed == 0 else self.uncompacted_size()
+        used: cython.Py_ssize_t = self.pack.used if self.reclaimed_count == 0 else self.uncompacted_size()
         if used + 1 + raw >= bytes_max:
             return False
-        if entries_max > 0 and self.live + self.deleted + self.reclaimed >= entries_max:
+        if entries_max > 0 and self.live_count + self.deleted_count + self.reclaimed_count >= entries_max:
             return False
         return stream_id.before(self.ms, self.seq, ms, seq)
 
@@ -139,7 +139,7 @@ class Node:
         pack.reserve(raw + (end - start) * ELEMENT_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX)
         same: cython.bint = self._has_fields_of(words, start)
         pairs: cython.Py_ssize_t = (end - start) // 2
-        pack.append_int(SAME_FIELDS if same else 0)
+        pack.append_int(SAME_FIELDS_FLAG if same else 0)
         pack.append_int(mem.as_signed(mem.sub_u64(ms, self.ms)))
         pack.append_int(mem.as_signed(mem.sub_u64(seq, self.seq)))
         at: cython.Py_ssize_t = start
@@ -157,42 +157,42 @@ class Node:
             pack.append_piece(source, 0, len(word))
             at += step
         pack.append_int(pairs + 3 if same else 2 * pairs + 4)
-        self.set_counts(self.live + 1, self.deleted)
+        self.set_counts(self.live_count + 1, self.deleted_count)
 
     @cython.ccall
     def mark_deleted(self, at: cython.Py_ssize_t) -> cython.void:
         """Turn the live entry at offset `at` into a tombstone. The caller must also call set_counts()."""
-        self.pack.replace_int(at, listpack_walk.integer(self.pack.p, at) | DELETED)
+        self.pack.replace_int(at, listpack_walk.integer(self.pack.p, at) | DELETED_FLAG)
 
     @cython.ccall
     def set_counts(self, live: cython.longlong, deleted: cython.longlong) -> cython.void:
         """Write the numbers of live entries and of tombstones; entries may move by some bytes."""
         before: cython.Py_ssize_t = self.pack.used
-        self.pack.replace_int(LIVE_AT, live)
-        if deleted != self.deleted:
-            self.pack.replace_int(listpack_walk.next_at(self.pack.p, LIVE_AT), deleted)
+        self.pack.replace_int(LIVE_COUNT_AT, live)
+        if deleted != self.deleted_count:
+            self.pack.replace_int(listpack_walk.next_at(self.pack.p, LIVE_COUNT_AT), deleted)
         moved: cython.Py_ssize_t = self.pack.used - before
         self.fields_at += moved
         self.entries_at += moved
-        self.live = live
-        self.deleted = deleted
+        self.live_count = live
+        self.deleted_count = deleted
 
     @cython.ccall
     def replace_pack(self, pack: Listpack, reclaimed: cython.longlong) -> cython.void:
         """Replace the listpack by one without so many of its tombstones, and update the counts in it."""
-        self.reclaimed += reclaimed
+        self.reclaimed_count += reclaimed
         self.reclaimed_bytes += self.pack.used - pack.used
         self.pack = pack
-        self.set_counts(self.live, self.deleted - reclaimed)
+        self.set_counts(self.live_count, self.deleted_count - reclaimed)
 
     @cython.ccall
     def uncompacted_size(self) -> cython.Py_ssize_t:
         """Return what pack.used would be if no tombstone had been reclaimed."""
-        deleted: cython.Py_ssize_t = listpack.integer_size(self.deleted)
+        deleted: cython.Py_ssize_t = listpack.integer_size(self.deleted_count)
         return (
             self.pack.used
             + self.reclaimed_bytes
-            + listpack.integer_size(self.deleted + self.reclaimed)
+            + listpack.integer_size(self.deleted_count + self.reclaimed_count)
             - deleted
         )
 
@@ -200,7 +200,7 @@ class Node:
     def copy(self) -> Node:
         """Return a copy of the node."""
         other: Node = Node(self.ms, self.seq, self.pack.copy())
-        other.reclaimed = self.reclaimed
+        other.reclaimed_count = self.reclaimed_count
         other.reclaimed_bytes = self.reclaimed_bytes
         return other
 
@@ -209,7 +209,11 @@ class Node:
         """Assert every invariant."""
         self.pack.check()
         again: Node = Node.from_bytes(self.key(), self.pack.to_bytes())
-        assert (again.live, again.deleted, again.field_count) == (self.live, self.deleted, self.field_count)
+        assert (again.live_count, again.deleted_count, again.field_count) == (
+            self.live_count,
+            self.deleted_count,
+            self.field_count,
+        )
         assert (again.fields_at, again.entries_at) == (self.fields_at, self.entries_at)
 
     @cython.cfunc
@@ -227,7 +231,7 @@ class Node:
         while at < end:
             word = words[at]
             q = word
-            if not listpack.equals(p, field_at, q, 0, len(word)):
+            if not listpack.element_equals(p, field_at, q, 0, len(word)):
                 return False
             field_at = listpack_walk.next_at(p, field_at)
             at += 2
@@ -235,9 +239,13 @@ class Node:
 
 
 @cython.ccall
-def checked_node(ms: cython.ulonglong, seq: cython.ulonglong, data: bytearray, check: NodeCheck) -> Node:
+def node_from_checked_data(
+    ms: cython.ulonglong, seq: cython.ulonglong, data: bytearray, check: NodeCheck
+) -> Node:
     """Return the node ms-seq of data, which check has validated."""
-    pack: Listpack = Listpack.from_bytes(data) if check.wide else listpack.from_trusted(data, check.count)
+    pack: Listpack = (
+        Listpack.from_bytes(data) if check.has_wide_element else listpack.from_trusted(data, check.count)
+    )
     return Node(ms, seq, pack)
 
 

@@ -12,22 +12,22 @@ import cython
 from headrace import mem
 from headrace.structures import listpack_walk, stream_id
 
-HEADER = cython.declare(cython.Py_ssize_t, 6)
-END = cython.declare(cython.uchar, 0xFF)
+HEADER_BYTES = cython.declare(cython.Py_ssize_t, 6)
+END_BYTE = cython.declare(cython.uchar, 0xFF)
 COUNT_UNKNOWN = cython.declare(cython.Py_ssize_t, 65535)
-DELETED = cython.declare(cython.longlong, 1)
-SAME_FIELDS = cython.declare(cython.longlong, 2)
+DELETED_FLAG = cython.declare(cython.longlong, 1)
+SAME_FIELDS_FLAG = cython.declare(cython.longlong, 2)
 INT16 = cython.declare(cython.Py_ssize_t, 0xF1)  # 3 bytes; F2 and F3: 4 and 5
 INT64 = cython.declare(cython.Py_ssize_t, 0xF4)
 FLAGS_MAX = cython.declare(cython.uchar, 3)
 # The common first six bytes of an entry: flags (same fields) and two deltas up to 127, each one byte followed
 # by its trailing length 1. Compared as one word, in which the last two bytes are masked.
-COMMON_HEAD = cython.declare(cython.ulonglong, 0x010001000102)
-COMMON_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFE)
-COMMON_BYTES = cython.declare(cython.Py_ssize_t, 6)
+COMMON_ENTRY_START = cython.declare(cython.ulonglong, 0x010001000102)
+COMMON_ENTRY_MASK = cython.declare(cython.ulonglong, 0xFF80FF80FFFE)
+COMMON_ENTRY_START_BYTES = cython.declare(cython.Py_ssize_t, 6)
 MASK_BYTES = cython.declare(cython.Py_ssize_t, 8)
 # From this size on, other servers write trailing lengths in another form: see listpack_walk.py.
-WIDE = cython.declare(cython.Py_ssize_t, 0x3FFF)
+AMBIGUOUS_TRAIL_MIN = cython.declare(cython.Py_ssize_t, 0x3FFF)
 
 
 class EntryBeforeNode(ValueError):
@@ -47,16 +47,18 @@ class NodeCheck:
     count: cython.Py_ssize_t  # elements passed
     last_ms: cython.ulonglong  # the last live entry read
     last_seq: cython.ulonglong
-    wide: cython.bint  # an element is so large that its trailing length may be in the form of another server
+    has_wide_element: (
+        cython.bint
+    )  # an element is so large that its trailing length may be in the form of another server
 
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = data
         self.p = data
-        self.at = HEADER
+        self.at = HEADER_BYTES
         self.end = len(data) - 1
         self.count = 0
         self.last_ms = self.last_seq = 0
-        self.wide = False
+        self.has_wide_element = False
 
     @cython.ccall
     def run(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
@@ -99,7 +101,7 @@ class NodeCheck:
                 entry_ms = mem.add_u64(ms, mem.as_unsigned(self._integer()))
                 entry_seq = mem.add_u64(seq, mem.as_unsigned(self._integer()))
                 self._skip_entry_rest(flags, fields)
-            if flags & DELETED:
+            if flags & DELETED_FLAG:
                 tombstones += 1
                 continue
             if lives == 0:
@@ -123,12 +125,12 @@ class NodeCheck:
     def _check_frame(self) -> cython.void:
         """Check the header and the end byte."""
         size: cython.Py_ssize_t = self.end + 1
-        if size < HEADER + 1:
+        if size < HEADER_BYTES + 1:
             raise ValueError(f"a listpack has at least 7 bytes, not {size}")
         total: cython.Py_ssize_t = mem.u32le(self.p, 0)
         if total != size:
             raise ValueError(f"the listpack says {total} bytes, there are {size}")
-        if self.p[self.end] != END:
+        if self.p[self.end] != END_BYTE:
             raise ValueError("the listpack has no end byte")
 
     @cython.cfunc
@@ -156,7 +158,7 @@ class NodeCheck:
     def _skip_entry_rest(self, flags: cython.longlong, fields: cython.longlong) -> cython.Py_ssize_t:
         """Skip the rest of an entry after its deltas; return the offset after it."""
         before: cython.longlong = fields + 3
-        if not flags & SAME_FIELDS:
+        if not flags & SAME_FIELDS_FLAG:
             fields = 2 * self._field_count()
             before = fields + 4
         self._skip(fields)
@@ -234,7 +236,7 @@ class NodeCheck:
         after: cython.Py_ssize_t = listpack_walk.checked_next(self.p, at, self.end)
         if after < 0:
             raise ValueError(f"an element is damaged, at byte {at} of the node")
-        self.wide |= after - at >= WIDE
+        self.has_wide_element |= after - at >= AMBIGUOUS_TRAIL_MIN
         return after
 
 
@@ -263,9 +265,9 @@ def _common_entry_end(
     """Return the offset after the entry at `at` if it is valid and in the most common form, else 0."""
     size: cython.Py_ssize_t
     left: cython.longlong = fields
-    if end - at < MASK_BYTES or mem.u64le(p, at) & COMMON_MASK != COMMON_HEAD:
+    if end - at < MASK_BYTES or mem.u64le(p, at) & COMMON_ENTRY_MASK != COMMON_ENTRY_START:
         return 0
-    at += COMMON_BYTES
+    at += COMMON_ENTRY_START_BYTES
     while left > 0:
         if at >= end:
             return 0

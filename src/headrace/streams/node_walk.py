@@ -8,8 +8,8 @@ from headrace import mem
 from headrace.streams.node import Node
 from headrace.structures import listpack_walk
 
-DELETED = cython.declare(cython.longlong, 1)
-SAME_FIELDS = cython.declare(cython.longlong, 2)
+DELETED_FLAG = cython.declare(cython.longlong, 1)
+SAME_FIELDS_FLAG = cython.declare(cython.longlong, 2)
 INTEGER_TEXT_MAX = cython.declare(cython.Py_ssize_t, 20)
 
 
@@ -34,18 +34,18 @@ class EntryWalk:
     seq: cython.ulonglong
     field_count: cython.longlong
     deleted: cython.bint
-    same: cython.bint
+    has_same_fields: cython.bint
     # the position in its pieces
     piece_at: cython.Py_ssize_t  # the next element of the entry
-    left: cython.longlong  # elements of the entry from there on, including lp-count
-    field_at: cython.Py_ssize_t  # the next field in the master entry
-    named: cython.bint  # the field was read there; its value follows
+    elements_left: cython.longlong  # elements of the entry from there on, including lp-count
+    master_field_at: cython.Py_ssize_t  # the next field in the master entry
+    is_value_next: cython.bint  # the field was read there; its value follows
     # the current piece
-    text: cython.p_const_uchar
+    text_pointer: cython.p_const_uchar
     text_at: cython.Py_ssize_t
-    size: cython.Py_ssize_t
+    text_size: cython.Py_ssize_t
     scratch: bytearray | None  # for the digits of an integer
-    room: cython.p_uchar  # borrowed from it
+    scratch_pointer: cython.p_uchar  # borrowed from it
 
     def __init__(self, node: Node) -> None:
         self.scratch = None
@@ -58,7 +58,7 @@ class EntryWalk:
         self.p = node.pack.p
         self.at = node.entries_at
         self.piece_at = node.entries_at
-        self.left = 0
+        self.elements_left = 0
 
     @cython.ccall
     def enter_end(self, node: Node) -> cython.void:
@@ -67,7 +67,7 @@ class EntryWalk:
         self.p = node.pack.p
         self.at = node.pack.used
         self.piece_at = node.pack.used
-        self.left = 0
+        self.elements_left = 0
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -75,13 +75,13 @@ class EntryWalk:
         """Move to the next entry; return False if there is none."""
         self.p = self.node.pack.p
         at: cython.Py_ssize_t = self.piece_at
-        left: cython.longlong = self.left
+        left: cython.longlong = self.elements_left
         while left > 0:
             at = _element_end(self.p, at)
             left -= 1
         if at >= self.node.pack.used:
             self.piece_at = at
-            self.left = 0
+            self.elements_left = 0
             return False
         self._read_header(at)
         return True
@@ -116,7 +116,7 @@ class EntryWalk:
         self.p = p
         if last < 0 or _entry_is_below(node, last, ms, seq):
             self.at = self.piece_at = end
-            self.left = 0
+            self.elements_left = 0
             return False
         if wanted > mem.as_unsigned(listpack_walk.integer(p, _element_end(p, last))) >> 1:
             at = last
@@ -137,15 +137,15 @@ class EntryWalk:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next_piece(self) -> cython.bint:
-        """Move to the next field or value of the entry: size bytes of `text` at text_at."""
-        if self.left <= 1:
+        """Move to the next field or value of the entry: size bytes of `text_pointer` at text_at."""
+        if self.elements_left <= 1:
             return False
-        if self.same and not self.named:
-            self.named = True
-            self.field_at = self._show_piece(self.field_at)
+        if self.has_same_fields and not self.is_value_next:
+            self.is_value_next = True
+            self.master_field_at = self._show_piece(self.master_field_at)
             return True
-        self.named = False
-        self.left -= 1
+        self.is_value_next = False
+        self.elements_left -= 1
         self.piece_at = self._show_piece(self.piece_at)
         return True
 
@@ -157,7 +157,7 @@ class EntryWalk:
     @cython.ccall
     def piece(self) -> bytes:
         """Return the current piece: a field or a value."""
-        return mem.to_bytes(self.text, self.text_at, self.size)
+        return mem.to_bytes(self.text_pointer, self.text_at, self.text_size)
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -167,7 +167,7 @@ class EntryWalk:
         flags: cython.longlong = listpack_walk.integer(p, at)
         left: cython.longlong = self.node.field_count + 1
         at = _element_end(p, _element_end(p, _element_end(p, at)))
-        if flags & SAME_FIELDS == 0:
+        if flags & SAME_FIELDS_FLAG == 0:
             left = 2 * listpack_walk.integer(p, at) + 2
         while left > 0:
             at = _element_end(p, at)
@@ -182,18 +182,18 @@ class EntryWalk:
         self.at = at
         self.piece_at = at
         flags: cython.longlong = self._take_integer()
-        self.deleted = flags & DELETED != 0
-        self.same = flags & SAME_FIELDS != 0
+        self.deleted = flags & DELETED_FLAG != 0
+        self.has_same_fields = flags & SAME_FIELDS_FLAG != 0
         self.ms = mem.add_u64(node.ms, mem.as_unsigned(self._take_integer()))
         self.seq = mem.add_u64(node.seq, mem.as_unsigned(self._take_integer()))
-        self.named = False
-        if self.same:
+        self.is_value_next = False
+        if self.has_same_fields:
             self.field_count = node.field_count
-            self.field_at = node.fields_at
-            self.left = node.field_count + 1
+            self.master_field_at = node.fields_at
+            self.elements_left = node.field_count + 1
         else:
             self.field_count = self._take_integer()
-            self.left = 2 * self.field_count + 1
+            self.elements_left = 2 * self.field_count + 1
 
     @cython.cfunc
     @cython.inline
@@ -213,21 +213,23 @@ class EntryWalk:
         """Make the element at `at` the current piece; return the offset after it."""
         p: cython.p_const_uchar = self.p
         if 0x80 <= p[at] < 0xC0:  # a short string, the most common case
-            self.text = p
+            self.text_pointer = p
             self.text_at = at + 1
-            self.size = p[at] & 0x3F
-            return at + 2 + self.size
+            self.text_size = p[at] & 0x3F
+            return at + 2 + self.text_size
         if listpack_walk.is_integer(p, at):
             if self.scratch is None:
                 self.scratch = bytearray(INTEGER_TEXT_MAX)
-                self.room = self.scratch
-            self.size = listpack_walk.put_integer_text(self.room, listpack_walk.integer(p, at))
-            self.text = self.room
+                self.scratch_pointer = self.scratch
+            self.text_size = listpack_walk.put_integer_text(
+                self.scratch_pointer, listpack_walk.integer(p, at)
+            )
+            self.text_pointer = self.scratch_pointer
             self.text_at = 0
         else:
-            self.text = p
+            self.text_pointer = p
             self.text_at = listpack_walk.text_at(p, at)
-            self.size = listpack_walk.text_size(p, at)
+            self.text_size = listpack_walk.text_size(p, at)
         return _element_end(p, at)
 
 
@@ -248,7 +250,7 @@ def _element_end(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ss
 @cython.exceptval(check=False)
 def _is_deleted(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
     """Return whether the entry at `at` is a tombstone."""
-    return listpack_walk.integer(p, at) & DELETED != 0
+    return listpack_walk.integer(p, at) & DELETED_FLAG != 0
 
 
 @cython.cfunc
@@ -296,7 +298,7 @@ def _entry_is_below(
 
 @cython.ccall
 @cython.exceptval(check=False)
-def reaches(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+def has_live_entry_from(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
     """Return whether node has a live entry that is not below ms-seq; False if it is cold."""
     last: cython.Py_ssize_t = _last_live(node)
     return last >= 0 and not _entry_is_below(node, last, ms, seq)

@@ -12,11 +12,11 @@ Unowned entries, released by XNACK, come first, in order of release. The others 
 of equal times in order of delivery. An entry takes about 37 bytes.
 
 A frozen copy (freeze) shares the blocks of arena and indexes, and at first all consumers. Before a consumer
-changes, preserve() replaces it in the frozen copy by a copy of its own.
+changes, preserve_consumer() replaces it in the frozen copy by a copy of its own.
 
 An entry is identified by its slot, a number from 0 on that is valid until the entry is removed; -1 is none.
-Iteration (`after`, `next_of_consumer`, `newer`) can start from any valid slot. A loop that moves or removes
-entries must get the next slot first.
+Iteration (`after`, `next_of_consumer`, `next_by_delivery`) can start from any valid slot. A loop that moves
+or removes entries must get the next slot first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headrace.streams.reference_tree import ReferenceTree
 from headrace.structures import footprint
 from headrace.visibility import Public
 
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_SLOT = cython.declare(cython.Py_ssize_t, -1)
 UNOWNED = cython.declare(cython.Py_ssize_t, 0)  # the owner of unowned records
 
 
@@ -53,44 +53,46 @@ class PendingEntries:
     arena: PendingArena
     memory: MemoryAccount  # of entries and consumers
     by_id: PendingIndex
-    owners: list[Consumer | None]  # by number; 0 is None, for unowned entries
+    consumers_by_number: list[Consumer | None]  # by number; 0 is None, for unowned entries
     free_numbers: list[int] | None  # numbers of deleted consumers; None: there are none
     head: cython.Py_ssize_t
     last_unowned: cython.Py_ssize_t
     tail: cython.Py_ssize_t
-    order: Public[KeyOrder | None]  # receives each change; None: the group has none
+    key_order: Public[KeyOrder | None]  # receives each change; None: the group has none
     due_heap: Public[DueHeap | None]  # likewise
     references: Public[ReferenceTree | None]  # has a key for each entry; None: the group has no number
     group_number: Public[cython.Py_ssize_t]  # of the group in `references`
-    frozen: PendingEntries | None  # the last frozen copy of these entries
+    last_frozen_copy: PendingEntries | None  # the last frozen copy of these entries
     insertion_hint: cython.Py_ssize_t  # the owned entry last linked out of order, or one beside it; -1: none
-    deleted_through: cython.Py_ssize_t  # see oldest_existing(); -1: none
+    deleted_through: cython.Py_ssize_t  # see first_existing_by_delivery(); -1: none
 
     def __init__(self) -> None:
         self.count = self.unowned_count = 0
-        self.order = None
+        self.key_order = None
         self.due_heap = None
         self.references = None
-        self.frozen = None
-        self.group_number = NONE
+        self.last_frozen_copy = None
+        self.group_number = NO_SLOT
         self.arena = PendingArena()
         self.memory = self.arena.memory
         self.by_id = PendingIndex(self.arena)
-        self.owners = [None]
+        self.consumers_by_number = [None]
         self.free_numbers = None
-        self.head = self.last_unowned = self.tail = self.insertion_hint = self.deleted_through = NONE
+        self.head = self.last_unowned = self.tail = self.insertion_hint = self.deleted_through = NO_SLOT
 
     # ---- consumers
 
     @cython.ccall
     def add_consumer(self, name: bytes, now_ms: cython.longlong) -> Consumer:
         """Add a consumer that may own entries, seen now and never active."""
-        number: cython.Py_ssize_t = self.free_numbers.pop() if self.free_numbers else len(self.owners)
+        number: cython.Py_ssize_t = (
+            self.free_numbers.pop() if self.free_numbers else len(self.consumers_by_number)
+        )
         consumer: Consumer = Consumer(name, number, now_ms, self.arena)
-        if number == len(self.owners):
-            self.owners.append(consumer)
+        if number == len(self.consumers_by_number):
+            self.consumers_by_number.append(consumer)
         else:
-            self.owners[number] = consumer
+            self.consumers_by_number[number] = consumer
         self.memory.add(memory_account.CONSUMER_BYTES + len(name))
         return consumer
 
@@ -99,11 +101,11 @@ class PendingEntries:
         """Remove consumer and all entries it owns; return how many."""
         slot: cython.Py_ssize_t
         dropped: cython.Py_ssize_t = consumer.pending_count
-        if self.frozen is not None:
-            self.preserve(consumer)
+        if self.last_frozen_copy is not None:
+            self.preserve_consumer(consumer)
         for slot in consumer.owned_entries.slots():
-            if self.order is not None:
-                self.order.before_removal(slot)
+            if self.key_order is not None:
+                self.key_order.before_removal(slot)
             if self.due_heap is not None:
                 self.due_heap.remove(slot)
             self._unlink(slot, True)
@@ -114,7 +116,7 @@ class PendingEntries:
         consumer.owned_entries = PendingIndex(self.arena)
         consumer.pending_count = 0
         self.count -= dropped
-        self.owners[consumer.number] = None
+        self.consumers_by_number[consumer.number] = None
         self.memory.add(-memory_account.CONSUMER_BYTES - len(consumer.name))
         if self.free_numbers is None:
             self.free_numbers = []
@@ -124,14 +126,14 @@ class PendingEntries:
     @cython.ccall
     def consumers(self) -> list[Consumer]:
         """Return the consumers, unordered."""
-        return [consumer for consumer in self.owners if consumer is not None]
+        return [consumer for consumer in self.consumers_by_number if consumer is not None]
 
     @cython.ccall
     @cython.exceptval(check=False)
     def consumer_count(self) -> cython.Py_ssize_t:
         """Return the number of consumers."""
         free: cython.Py_ssize_t = 0 if self.free_numbers is None else len(self.free_numbers)
-        return len(self.owners) - 1 - free
+        return len(self.consumers_by_number) - 1 - free
 
     # ---- adding, changing, removing
 
@@ -161,13 +163,13 @@ class PendingEntries:
         if self.references is not None:
             self.references.add(ms, seq, self.group_number)
         if owner is not None:
-            if self.frozen is not None:
-                self.preserve(owner)
+            if self.last_frozen_copy is not None:
+                self.preserve_consumer(owner)
             owner.owned_entries.insert(slot, ms, seq)
             owner.pending_count += 1
         self._link_in_order(slot, owner is not None, time_ms)
-        if self.order is not None:
-            self.order.on_added(slot)
+        if self.key_order is not None:
+            self.key_order.on_added(slot)
         if self.due_heap is not None:
             self.due_heap.update(slot)
         return slot
@@ -183,15 +185,15 @@ class PendingEntries:
     def remove_without_reference(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove an entry whose key in `references` was removed before."""
         owner: Consumer | None = self.owner_of(slot)
-        if self.order is not None:
-            self.order.before_removal(slot)
+        if self.key_order is not None:
+            self.key_order.before_removal(slot)
         if self.due_heap is not None:
             self.due_heap.remove(slot)
         self._unlink(slot, owner is not None)
         self.by_id.remove(slot)
         if owner is not None:
-            if self.frozen is not None:
-                self.preserve(owner)
+            if self.last_frozen_copy is not None:
+                self.preserve_consumer(owner)
             owner.owned_entries.remove(slot)
             owner.pending_count -= 1
         self.arena.release(slot)
@@ -213,29 +215,29 @@ class PendingEntries:
         number: cython.Py_ssize_t = UNOWNED if owner is None else owner.number
         if owner is None:
             time_ms = 0
-        if self.order is not None:
-            self.order.before_change(slot)
+        if self.key_order is not None:
+            self.key_order.before_change(slot)
         self._unlink(slot, was is not None)
         if owner is not was:
             if was is not None:
-                if self.frozen is not None:
-                    self.preserve(was)
+                if self.last_frozen_copy is not None:
+                    self.preserve_consumer(was)
                 was.owned_entries.remove(slot)
                 was.pending_count -= 1
             if owner is not None:
-                if self.frozen is not None:
-                    self.preserve(owner)
+                if self.last_frozen_copy is not None:
+                    self.preserve_consumer(owner)
                 owner.owned_entries.insert(slot, self.arena.ms_of(slot), self.arena.seq_of(slot))
                 owner.pending_count += 1
         self.arena.set_delivery(slot, number, time_ms, deliveries)
         self._link_in_order(slot, owner is not None, time_ms)
-        if self.order is not None:
-            self.order.after_change(slot)
+        if self.key_order is not None:
+            self.key_order.after_change(slot)
         if self.due_heap is not None:
             self.due_heap.update(slot)
 
     @cython.ccall
-    def touch(
+    def record_redelivery(
         self, slot: cython.Py_ssize_t, time_ms: cython.longlong, deliveries: cython.longlong
     ) -> cython.void:
         """Record that the entry was delivered again to its owner."""
@@ -271,7 +273,7 @@ class PendingEntries:
     @cython.ccall
     def consumer_of_number(self, number: cython.Py_ssize_t) -> Consumer | None:
         """Return the consumer of this number; None if there is none."""
-        return self.owners[number] if 0 < number < len(self.owners) else None
+        return self.consumers_by_number[number] if 0 < number < len(self.consumers_by_number) else None
 
     # ---- by ID
 
@@ -281,26 +283,26 @@ class PendingEntries:
         return self.by_id.find(ms, seq)
 
     @cython.ccall
-    def first_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+    def first_by_id_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the slot of the first entry that is not before ms-seq; -1 if there is none."""
-        return self.by_id.seek(ms, seq)
+        return self.by_id.first_from(ms, seq)
 
     @cython.ccall
-    def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def next_by_id(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot of the next entry by ID; -1 if there is none."""
         return self.by_id.after(slot)
 
     @cython.ccall
-    def last(self) -> cython.Py_ssize_t:
+    def last_by_id(self) -> cython.Py_ssize_t:
         """Return the slot of the entry with the highest ID; -1 if there is none."""
         return self.by_id.last()
 
     @cython.ccall
-    def of_consumer_from(
+    def first_of_consumer_from(
         self, consumer: Consumer, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.Py_ssize_t:
         """Return the slot of the consumer's first entry that is not before ms-seq; -1 if there is none."""
-        return consumer.owned_entries.seek(ms, seq)
+        return consumer.owned_entries.first_from(ms, seq)
 
     @cython.ccall
     def next_of_consumer(self, consumer: Consumer, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -313,12 +315,12 @@ class PendingEntries:
     # ---- in delivery order
 
     @cython.ccall
-    def oldest(self) -> cython.Py_ssize_t:
+    def first_by_delivery(self) -> cython.Py_ssize_t:
         """Return the first slot in delivery order, which begins with unowned entries; -1 for none."""
         return self.head
 
     @cython.ccall
-    def oldest_existing(self) -> cython.Py_ssize_t:
+    def first_existing_by_delivery(self) -> cython.Py_ssize_t:
         """Return the first slot in delivery order after the entries recorded as deleted; -1 for none.
 
         Later entries may be deleted, too: a search that finds some records them by note_deleted_through().
@@ -334,61 +336,64 @@ class PendingEntries:
         self.deleted_through = slot
 
     @cython.ccall
-    def newest(self) -> cython.Py_ssize_t:
+    def last_by_delivery(self) -> cython.Py_ssize_t:
         """Return the slot of the last entry in delivery order; -1 if there is none."""
         return self.tail
 
     @cython.ccall
-    def newer(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def next_by_delivery(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot of the next entry in delivery order; -1 if there is none."""
         return self.arena.next_of(slot)
 
     # ---- snapshots
 
     @cython.ccall
-    def freeze(self) -> PendingEntries:
+    def frozen_copy(self) -> PendingEntries:
         """Return a copy that must not be changed. It shares memory with these entries, which may change.
 
         An earlier frozen copy must be released. The cost grows with the blocks of memory, not with the
         entries; a consumer costs one item of a list now, and a copy before its first change.
         """
-        other: PendingEntries = self._twin(self.arena.freeze())
-        other.by_id = self.by_id.freeze(other.arena)
-        other.owners = self.owners.copy()
-        self.frozen = other
+        other: PendingEntries = self._twin(self.arena.frozen_copy())
+        other.by_id = self.by_id.frozen_copy(other.arena)
+        other.consumers_by_number = self.consumers_by_number.copy()
+        self.last_frozen_copy = other
         return other
 
     @cython.ccall
-    def preserve(self, consumer: Consumer) -> cython.void:
+    def preserve_consumer(self, consumer: Consumer) -> cython.void:
         """Give the frozen copy a copy of a consumer. If `frozen` is set, call it before the consumer changes.
 
         A command that names a consumer calls Group.touch() before it changes anything else of it.
         """
-        frozen: PendingEntries | None = self.frozen
-        if frozen is None or len(frozen.owners) == 1:
-            self.frozen = None  # released, or without consumers
-        elif consumer.number < len(frozen.owners) and frozen.owners[consumer.number] is consumer:
-            frozen.owners[consumer.number] = consumer.freeze(frozen.arena)
+        frozen: PendingEntries | None = self.last_frozen_copy
+        if frozen is None or len(frozen.consumers_by_number) == 1:
+            self.last_frozen_copy = None  # released, or without consumers
+        elif (
+            consumer.number < len(frozen.consumers_by_number)
+            and frozen.consumers_by_number[consumer.number] is consumer
+        ):
+            frozen.consumers_by_number[consumer.number] = consumer.frozen_copy(frozen.arena)
 
     @cython.ccall
-    def kept_consumer(self, number: cython.Py_ssize_t) -> Consumer | None:
+    def preserved_consumer(self, number: cython.Py_ssize_t) -> Consumer | None:
         """Return the consumer of this number; None if there is none.
 
         In a frozen copy, the consumer is copied first, so that it does not change any more.
         """
-        consumer: Consumer | None = self.owners[number]
+        consumer: Consumer | None = self.consumers_by_number[number]
         if consumer is not None and consumer.owned_entries.arena is not self.arena:
-            consumer = self.owners[number] = consumer.freeze(self.arena)
+            consumer = self.consumers_by_number[number] = consumer.frozen_copy(self.arena)
         return consumer
 
     @cython.ccall
-    def release(self) -> cython.void:
+    def free_memory(self) -> cython.void:
         """Free the memory of a frozen copy."""
-        self.owners = [None]
+        self.consumers_by_number = [None]
         self.arena = PendingArena()
         self.by_id = PendingIndex(self.arena)
         self.free_numbers = None
-        self.head = self.last_unowned = self.tail = self.insertion_hint = NONE
+        self.head = self.last_unowned = self.tail = self.insertion_hint = NO_SLOT
         self.count = self.unowned_count = 0
 
     # ---- all entries
@@ -399,11 +404,11 @@ class PendingEntries:
         other: PendingEntries = self._twin(self.arena.copy())
         consumer: Consumer | None
         other.by_id = self.by_id.copy(other.arena)
-        for consumer in self.owners[1:]:
+        for consumer in self.consumers_by_number[1:]:
             if consumer is not None:
                 consumer = consumer.copy(other.arena)
                 other.memory.add(memory_account.CONSUMER_BYTES + len(consumer.name))
-            other.owners.append(consumer)
+            other.consumers_by_number.append(consumer)
         return other
 
     @cython.cfunc
@@ -425,14 +430,14 @@ class PendingEntries:
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes that entries and consumers take; visits blocks, not entries."""
         total: cython.Py_ssize_t = footprint.instance_bytes(PendingEntries) + footprint.object_bytes(
-            self.owners
+            self.consumers_by_number
         )
         each: cython.Py_ssize_t = footprint.instance_bytes(Consumer)
         consumer: Consumer | None
         total += self.arena.memory_bytes() + self.by_id.memory_bytes()
         if self.free_numbers is not None:
             total += footprint.object_bytes(self.free_numbers)
-        for consumer in self.owners:
+        for consumer in self.consumers_by_number:
             if consumer is not None:
                 total += each + footprint.object_bytes(consumer.name) + consumer.owned_entries.memory_bytes()
         return total
@@ -446,17 +451,17 @@ class PendingEntries:
         consumer: Consumer | None
         self.arena.check()
         self.by_id.check()
-        if self.order is not None:
-            self.order.check()
+        if self.key_order is not None:
+            self.key_order.check()
         if self.due_heap is not None:
             self.due_heap.check()
             assert self.due_heap.timers.count == self.count - self.unowned_count
-        assert self.count == self.by_id.count == self.arena.live
-        assert self.owners[0] is None
-        unused: list[int] = [i for i, c in enumerate(self.owners) if i > 0 and c is None]
+        assert self.count == self.by_id.count == self.arena.live_count
+        assert self.consumers_by_number[0] is None
+        unused: list[int] = [i for i, c in enumerate(self.consumers_by_number) if i > 0 and c is None]
         assert sorted(self.free_numbers or []) == unused
-        for number in range(len(self.owners)):
-            consumer = self.owners[number]
+        for number in range(len(self.consumers_by_number)):
+            consumer = self.consumers_by_number[number]
             if consumer is None:
                 continue
             assert consumer.number == number
@@ -473,7 +478,7 @@ class PendingEntries:
 
     @cython.cfunc
     def _consumer(self, number: cython.Py_ssize_t) -> Consumer | None:
-        return self.owners[number]
+        return self.consumers_by_number[number]
 
     @cython.cfunc
     def _link_in_order(
@@ -488,7 +493,7 @@ class PendingEntries:
         elif before != self.last_unowned and arena.delivery_time_of(before) > time_ms:
             before = self._last_delivered_by(time_ms)
             self.insertion_hint = slot
-        follower: cython.Py_ssize_t = NONE
+        follower: cython.Py_ssize_t = NO_SLOT
         if before != self.tail:
             follower = self.head if before < 0 else arena.next_of(before)
             if self.deleted_through >= 0:
@@ -551,7 +556,7 @@ class PendingEntries:
     def _check_order(self) -> cython.void:
         """Assert the invariants of the delivery order."""
         n: cython.Py_ssize_t = 0
-        before: cython.Py_ssize_t = NONE
+        before: cython.Py_ssize_t = NO_SLOT
         slot: cython.Py_ssize_t = self.head
         while slot >= 0:
             n += 1
@@ -567,8 +572,8 @@ class PendingEntries:
             slot = self.arena.next_of(slot)
         assert n == self.count
         assert before == self.tail
-        assert self.unowned_count > 0 or self.last_unowned == NONE
-        assert self.insertion_hint == NONE or self.owner_of(self.insertion_hint) is not None
-        assert self.deleted_through == NONE or self.find(
+        assert self.unowned_count > 0 or self.last_unowned == NO_SLOT
+        assert self.insertion_hint == NO_SLOT or self.owner_of(self.insertion_hint) is not None
+        assert self.deleted_through == NO_SLOT or self.find(
             self.ms_of(self.deleted_through), self.seq_of(self.deleted_through)
         ) == (self.deleted_through), "deleted_through is not pending"

@@ -35,20 +35,20 @@ from headrace.streams import memory_account
 from headrace.streams.memory_account import MemoryAccount
 from headrace.structures import footprint
 
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_SLOT = cython.declare(cython.Py_ssize_t, -1)
 CHUNK_BITS = cython.declare(cython.int, 10)
 CHUNK_RECORDS = cython.declare(cython.Py_ssize_t, 1024)
-CHUNK_FIRST = cython.declare(cython.Py_ssize_t, 8)  # the initial capacity of a chunk
+CHUNK_RECORDS_INITIAL = cython.declare(cython.Py_ssize_t, 8)  # the initial capacity of a chunk
 INDEX_MASK = cython.declare(cython.Py_ssize_t, 1023)  # the bits of a slot that are the index in its chunk
 CHUNKS_MAX = cython.declare(cython.Py_ssize_t, (1 << 22) - 1)  # a slot plus one must fit into a link
-NARROW = cython.declare(cython.Py_ssize_t, 28)
-WIDE = cython.declare(cython.Py_ssize_t, 44)
+NARROW_RECORD_BYTES = cython.declare(cython.Py_ssize_t, 28)
+WIDE_RECORD_BYTES = cython.declare(cython.Py_ssize_t, 44)
 OWNER_NARROW_MAX = cython.declare(cython.Py_ssize_t, 0xFFFF)
 U16_MAX = cython.declare(cython.ulonglong, 0xFFFF)
 U32_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 U48_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFF)
-NEXT = cython.declare(cython.Py_ssize_t, 0)
-PREVIOUS = cython.declare(cython.Py_ssize_t, 4)
+NEXT_LINK_AT = cython.declare(cython.Py_ssize_t, 0)
+PREVIOUS_LINK_AT = cython.declare(cython.Py_ssize_t, 4)
 
 
 @cython.final
@@ -61,18 +61,20 @@ class ArenaChunk:
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t  # capacity in records
-    used: cython.Py_ssize_t  # records from the start that were ever allocated
-    live: cython.Py_ssize_t
+    used_count: cython.Py_ssize_t  # records from the start that were ever allocated
+    live_count: cython.Py_ssize_t
     free_head: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
-    width: cython.Py_ssize_t
+    record_bytes: cython.Py_ssize_t
     shared: cython.bint  # a frozen copy has the same buf
-    next_open: cython.Py_ssize_t  # of a chunk that is not full: the number of the next such chunk; -1: none
+    next_open_chunk: (
+        cython.Py_ssize_t
+    )  # of a chunk that is not full: the number of the next such chunk; -1: none
     memory: MemoryAccount  # of the arena
     accounted_bytes: cython.Py_ssize_t  # the bytes of this chunk in it
 
     def __init__(self, number: cython.Py_ssize_t, memory: MemoryAccount) -> None:
         self.number = number
-        self.next_open = NONE
+        self.next_open_chunk = NO_SLOT
         self.memory = memory
         self.accounted_bytes = 0
         self.clear()
@@ -80,12 +82,12 @@ class ArenaChunk:
     @cython.cfunc
     def clear(self) -> cython.void:
         """Reset to an empty narrow chunk of the initial capacity."""
-        self.buf = bytearray(CHUNK_FIRST * NARROW)
+        self.buf = bytearray(CHUNK_RECORDS_INITIAL * NARROW_RECORD_BYTES)
         self.p = self.buf
-        self.cap = CHUNK_FIRST
-        self.width = NARROW
+        self.cap = CHUNK_RECORDS_INITIAL
+        self.record_bytes = NARROW_RECORD_BYTES
         self.shared = False
-        self.used = self.live = self.free_head = 0
+        self.used_count = self.live_count = self.free_head = 0
         self.update_account()
 
     @cython.cfunc
@@ -102,7 +104,7 @@ class ArenaChunk:
     @cython.cfunc
     def update_account(self) -> cython.void:
         """Account for the memory of the current capacity."""
-        now: cython.Py_ssize_t = self.cap * (self.width + memory_account.INDEX_BYTES)
+        now: cython.Py_ssize_t = self.cap * (self.record_bytes + memory_account.PENDING_INDEX_BYTES)
         self.memory.add(now - self.accounted_bytes)
         self.accounted_bytes = now
 
@@ -113,30 +115,30 @@ class ArenaChunk:
         if self.shared:
             self.unshare()
         if index >= 0:
-            self.free_head = mem.u32le(self.p, index * self.width)
+            self.free_head = mem.u32le(self.p, index * self.record_bytes)
         else:
-            index = self.used
+            index = self.used_count
             if index == self.cap:
-                mem.resize(self.buf, 2 * self.cap * self.width)
+                mem.resize(self.buf, 2 * self.cap * self.record_bytes)
                 self.p = self.buf
                 self.cap *= 2
                 self.update_account()
-            self.used += 1
-        self.live += 1
+            self.used_count += 1
+        self.live_count += 1
         return index
 
     @cython.cfunc
     def release(self, index: cython.Py_ssize_t) -> cython.void:
         """Free a record."""
-        self.live -= 1
-        if self.live > 0:
+        self.live_count -= 1
+        if self.live_count > 0:
             self.unshare()
-            mem.put_u32le(self.p, index * self.width, self.free_head)
+            mem.put_u32le(self.p, index * self.record_bytes, self.free_head)
             self.free_head = index + 1
-        elif self.cap > CHUNK_FIRST:
+        elif self.cap > CHUNK_RECORDS_INITIAL:
             self.clear()
         else:
-            self.used = self.free_head = 0
+            self.used_count = self.free_head = 0
 
     @cython.cfunc
     def widen(self) -> cython.void:
@@ -145,11 +147,11 @@ class ArenaChunk:
         to: cython.Py_ssize_t
         at: cython.Py_ssize_t
         source: cython.p_uchar = self.p
-        wide: bytearray = bytearray(self.cap * WIDE)
+        wide: bytearray = bytearray(self.cap * WIDE_RECORD_BYTES)
         target: cython.p_uchar = wide
-        for index in range(self.used):
-            at = index * NARROW
-            to = index * WIDE
+        for index in range(self.used_count):
+            at = index * NARROW_RECORD_BYTES
+            to = index * WIDE_RECORD_BYTES
             mem.copy(target, to, source, at, 8)
             mem.put_u32le(target, to + 8, mem.u16le(source, at + 26))
             mem.put_u64le(target, to + 12, _u48(source, at + 12))
@@ -159,7 +161,7 @@ class ArenaChunk:
         self.buf = wide
         self.p = self.buf
         self.shared = False
-        self.width = WIDE
+        self.record_bytes = WIDE_RECORD_BYTES
         self.update_account()
 
     @cython.cfunc
@@ -176,7 +178,7 @@ class ArenaChunk:
         times: cython.uint
         if self.shared:
             self.unshare()
-        if self.width == NARROW:
+        if self.record_bytes == NARROW_RECORD_BYTES:
             times = count
             _put_u48(self.p, at + 18, mem.as_unsigned(time_ms))
             mem.put_u16le(self.p, at + 24, times)
@@ -190,27 +192,27 @@ class ArenaChunk:
     def copy(self, memory: MemoryAccount) -> ArenaChunk:
         """Return a copy with the same records at the same indexes."""
         shared: cython.bint = self.shared
-        other: ArenaChunk = self.freeze(memory)
+        other: ArenaChunk = self.frozen_copy(memory)
         other.unshare()
         self.shared = shared
         memory.add(other.accounted_bytes)
         return other
 
     @cython.cfunc
-    def freeze(self, memory: MemoryAccount) -> ArenaChunk:
+    def frozen_copy(self, memory: MemoryAccount) -> ArenaChunk:
         """Return a copy that shares the bytes, and is not accounted for."""
         other: ArenaChunk = ArenaChunk.__new__(ArenaChunk)
         other.number = self.number
-        other.next_open = self.next_open
+        other.next_open_chunk = self.next_open_chunk
         other.memory = memory
         other.accounted_bytes = self.accounted_bytes
         other.buf = self.buf
         other.p = other.buf
         other.cap = self.cap
-        other.used = self.used
-        other.live = self.live
+        other.used_count = self.used_count
+        other.live_count = self.live_count
         other.free_head = self.free_head
-        other.width = self.width
+        other.record_bytes = self.record_bytes
         other.shared = self.shared = True
         return other
 
@@ -219,17 +221,19 @@ class ArenaChunk:
         """Assert every invariant."""
         seen: cython.Py_ssize_t = 0
         free: cython.Py_ssize_t = self.free_head
-        assert self.width in (NARROW, WIDE)
-        assert CHUNK_FIRST <= self.cap <= CHUNK_RECORDS
-        assert len(self.buf) == self.cap * self.width
-        assert self.accounted_bytes == self.cap * (self.width + memory_account.INDEX_BYTES)
-        assert 0 <= self.live <= self.used <= self.cap
+        assert self.record_bytes in (NARROW_RECORD_BYTES, WIDE_RECORD_BYTES)
+        assert CHUNK_RECORDS_INITIAL <= self.cap <= CHUNK_RECORDS
+        assert len(self.buf) == self.cap * self.record_bytes
+        assert self.accounted_bytes == self.cap * (self.record_bytes + memory_account.PENDING_INDEX_BYTES)
+        assert 0 <= self.live_count <= self.used_count <= self.cap
         while free > 0:
             seen += 1
-            assert free <= self.used, f"free index {free - 1} was never used"
-            assert seen <= self.used, "the free indexes go round in a circle"
-            free = mem.u32le(self.p, (free - 1) * self.width)
-        assert seen == self.used - self.live, f"{seen} free indexes of {self.used - self.live}"
+            assert free <= self.used_count, f"free index {free - 1} was never used"
+            assert seen <= self.used_count, "the free indexes go round in a circle"
+            free = mem.u32le(self.p, (free - 1) * self.record_bytes)
+        assert seen == self.used_count - self.live_count, (
+            f"{seen} free indexes of {self.used_count - self.live_count}"
+        )
 
 
 @cython.final
@@ -239,17 +243,17 @@ class ArenaChunk:
 class PendingArena:
     """Records by slot. A slot is valid from allocate() to release()."""
 
-    first: ArenaChunk | None  # number 0; most groups need no other
+    first_chunk: ArenaChunk | None  # number 0; most groups need no other
     chunks: list[ArenaChunk] | None  # all, if there are several
     open_chunk: cython.Py_ssize_t  # the number of a chunk that is not full, used first; -1: there is none
-    live: cython.Py_ssize_t
+    live_count: cython.Py_ssize_t
     memory: MemoryAccount
 
     def __init__(self) -> None:
         self.memory = MemoryAccount()
-        self.first = self.chunks = None
-        self.open_chunk = NONE
-        self.live = 0
+        self.first_chunk = self.chunks = None
+        self.open_chunk = NO_SLOT
+        self.live_count = 0
 
     @cython.ccall
     def allocate(
@@ -264,17 +268,17 @@ class PendingArena:
         if self.open_chunk < 0:
             self._add_chunk()
         chunk: ArenaChunk = self._numbered(self.open_chunk)
-        if chunk.width == NARROW and (
+        if chunk.record_bytes == NARROW_RECORD_BYTES and (
             ms > U48_MAX or seq > U32_MAX or not fits_narrow(owner, time_ms, count)
         ):
             chunk.widen()
         index: cython.Py_ssize_t = chunk.allocate()
-        if chunk.live == CHUNK_RECORDS:
-            self.open_chunk = chunk.next_open
-        self.live += 1
-        at: cython.Py_ssize_t = index * chunk.width
+        if chunk.live_count == CHUNK_RECORDS:
+            self.open_chunk = chunk.next_open_chunk
+        self.live_count += 1
+        at: cython.Py_ssize_t = index * chunk.record_bytes
         mem.put_u64le(chunk.p, at, 0)
-        if chunk.width == NARROW:
+        if chunk.record_bytes == NARROW_RECORD_BYTES:
             mem.put_u32le(chunk.p, at + 8, seq & U32_MAX)
             _put_u48(chunk.p, at + 12, ms)
         else:
@@ -287,17 +291,17 @@ class PendingArena:
     def release(self, slot: cython.Py_ssize_t) -> cython.void:
         """Free a record; its slot may be reused."""
         chunk: ArenaChunk = self._chunk(slot)
-        if chunk.live == CHUNK_RECORDS:
-            chunk.next_open = self.open_chunk
+        if chunk.live_count == CHUNK_RECORDS:
+            chunk.next_open_chunk = self.open_chunk
             self.open_chunk = chunk.number
         chunk.release(slot & INDEX_MASK)
-        self.live -= 1
-        if self.live == 0 and self.chunks is not None:
+        self.live_count -= 1
+        if self.live_count == 0 and self.chunks is not None:
             for chunk in self.chunks[1:]:
                 self.memory.add(-chunk.accounted_bytes)
             self.chunks = None
             chunk = self._numbered(0)
-            chunk.next_open = NONE
+            chunk.next_open_chunk = NO_SLOT
             self.open_chunk = 0
 
     # ---- reading
@@ -306,24 +310,28 @@ class PendingArena:
     def ms_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """Return the milliseconds of the ID."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width + 12
-        return _u48(chunk.p, at) if chunk.width == NARROW else mem.u64le(chunk.p, at)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes + 12
+        return _u48(chunk.p, at) if chunk.record_bytes == NARROW_RECORD_BYTES else mem.u64le(chunk.p, at)
 
     @cython.ccall
     def seq_of(self, slot: cython.Py_ssize_t) -> cython.ulonglong:
         """Return the sequence number of the ID."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
-        return mem.u32le(chunk.p, at + 8) if chunk.width == NARROW else mem.u64le(chunk.p, at + 20)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes
+        return (
+            mem.u32le(chunk.p, at + 8)
+            if chunk.record_bytes == NARROW_RECORD_BYTES
+            else mem.u64le(chunk.p, at + 20)
+        )
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def precedes(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Return whether the ID of the record is before ms-seq."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes
         here: cython.ulonglong
-        if chunk.width == NARROW:
+        if chunk.record_bytes == NARROW_RECORD_BYTES:
             here = _u48(chunk.p, at + 12)
             return here < ms or (here == ms and mem.u32le(chunk.p, at + 8) < seq)
         here = mem.u64le(chunk.p, at + 12)
@@ -334,8 +342,8 @@ class PendingArena:
     def has_id(self, slot: cython.Py_ssize_t, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Return whether the record's ID is ms-seq."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
-        if chunk.width == NARROW:
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes
+        if chunk.record_bytes == NARROW_RECORD_BYTES:
             return _u48(chunk.p, at + 12) == ms and mem.u32le(chunk.p, at + 8) == seq
         return mem.u64le(chunk.p, at + 12) == ms and mem.u64le(chunk.p, at + 20) == seq
 
@@ -343,24 +351,28 @@ class PendingArena:
     def delivery_time_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return when the entry was delivered last, in Unix milliseconds."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
-        narrow: cython.bint = chunk.width == NARROW
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes
+        narrow: cython.bint = chunk.record_bytes == NARROW_RECORD_BYTES
         return mem.as_signed(_u48(chunk.p, at + 18) if narrow else mem.u64le(chunk.p, at + 28))
 
     @cython.ccall
     def delivery_count_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return how often the entry was delivered."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
-        narrow: cython.bint = chunk.width == NARROW
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes
+        narrow: cython.bint = chunk.record_bytes == NARROW_RECORD_BYTES
         return mem.as_signed(mem.u16le(chunk.p, at + 24) if narrow else mem.u64le(chunk.p, at + 36))
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the number of the owner; 0: the entry is unowned."""
         chunk: ArenaChunk = self._chunk(slot)
-        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.width
-        return mem.u16le(chunk.p, at + 26) if chunk.width == NARROW else mem.u32le(chunk.p, at + 8)
+        at: cython.Py_ssize_t = (slot & INDEX_MASK) * chunk.record_bytes
+        return (
+            mem.u16le(chunk.p, at + 26)
+            if chunk.record_bytes == NARROW_RECORD_BYTES
+            else mem.u32le(chunk.p, at + 8)
+        )
 
     # ---- changing
 
@@ -374,21 +386,21 @@ class PendingArena:
     ) -> cython.void:
         """Write the number of the owner, the delivery time (Unix ms) and the delivery count."""
         chunk: ArenaChunk = self._chunk(slot)
-        if chunk.width == NARROW and not fits_narrow(owner, time_ms, count):
+        if chunk.record_bytes == NARROW_RECORD_BYTES and not fits_narrow(owner, time_ms, count):
             chunk.widen()
-        chunk.set_delivery((slot & INDEX_MASK) * chunk.width, owner, time_ms, count)
+        chunk.set_delivery((slot & INDEX_MASK) * chunk.record_bytes, owner, time_ms, count)
 
     # ---- links
 
     @cython.ccall
     def next_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot linked as the next one; -1: none."""
-        return self._link(slot, NEXT)
+        return self._link(slot, NEXT_LINK_AT)
 
     @cython.ccall
     def previous_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot linked as the previous one; -1: none."""
-        return self._link(slot, PREVIOUS)
+        return self._link(slot, PREVIOUS_LINK_AT)
 
     @cython.ccall
     def link(self, slot: cython.Py_ssize_t, follower: cython.Py_ssize_t) -> cython.void:
@@ -398,12 +410,12 @@ class PendingArena:
             chunk = self._chunk(slot)
             if chunk.shared:
                 chunk.unshare()
-            mem.put_u32le(chunk.p, (slot & INDEX_MASK) * chunk.width + NEXT, follower + 1)
+            mem.put_u32le(chunk.p, (slot & INDEX_MASK) * chunk.record_bytes + NEXT_LINK_AT, follower + 1)
         if follower >= 0:
             chunk = self._chunk(follower)
             if chunk.shared:
                 chunk.unshare()
-            mem.put_u32le(chunk.p, (follower & INDEX_MASK) * chunk.width + PREVIOUS, slot + 1)
+            mem.put_u32le(chunk.p, (follower & INDEX_MASK) * chunk.record_bytes + PREVIOUS_LINK_AT, slot + 1)
 
     # ---- all records
 
@@ -413,7 +425,7 @@ class PendingArena:
         return self._twin(False)
 
     @cython.ccall
-    def freeze(self) -> PendingArena:
+    def frozen_copy(self) -> PendingArena:
         """Return a copy that must not be changed. It shares memory with this arena, which may change."""
         return self._twin(True)
 
@@ -423,10 +435,10 @@ class PendingArena:
         chunk: ArenaChunk
         twin: ArenaChunk
         for chunk in self._all_chunks():
-            twin = chunk.freeze(other.memory) if frozen else chunk.copy(other.memory)
+            twin = chunk.frozen_copy(other.memory) if frozen else chunk.copy(other.memory)
             other._append_chunk(twin)
         other.open_chunk = self.open_chunk
-        other.live = self.live
+        other.live_count = self.live_count
         return other
 
     @cython.ccall
@@ -448,20 +460,20 @@ class PendingArena:
         chunk: ArenaChunk
         open_chunks: set[int] = set()
         number: cython.Py_ssize_t = self.open_chunk
-        assert self.chunks is None or (len(self.chunks) > 1 and self.chunks[0] is self.first)
+        assert self.chunks is None or (len(self.chunks) > 1 and self.chunks[0] is self.first_chunk)
         while number >= 0:
             assert number not in open_chunks, "a chunk is offered twice"
             open_chunks.add(number)
             chunk = self._numbered(number)
-            number = chunk.next_open
+            number = chunk.next_open_chunk
         for number, chunk in enumerate(self._all_chunks()):
             chunk.check()
             assert chunk.number == number
-            assert (chunk.live < CHUNK_RECORDS) == (chunk.number in open_chunks), (
+            assert (chunk.live_count < CHUNK_RECORDS) == (chunk.number in open_chunks), (
                 f"room in chunk {chunk.number}"
             )
-            live += chunk.live
-        assert live == self.live, f"{live} records, live says {self.live}"
+            live += chunk.live_count
+        assert live == self.live_count, f"{live} records, live says {self.live_count}"
 
     # ---- inside
 
@@ -469,7 +481,7 @@ class PendingArena:
     @cython.inline
     def _numbered(self, number: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk with this number. Raises IndexError if there is none."""
-        chunk: ArenaChunk | None = self.first
+        chunk: ArenaChunk | None = self.first_chunk
         if self.chunks is not None:
             chunk = self.chunks[number]
         if chunk is None or chunk.number != number:
@@ -486,14 +498,14 @@ class PendingArena:
         """Return the chunks by number. The list must not be changed."""
         if self.chunks is not None:
             return self.chunks
-        return [] if self.first is None else [self.first]
+        return [] if self.first_chunk is None else [self.first_chunk]
 
     @cython.cfunc
     def _append_chunk(self, chunk: ArenaChunk) -> cython.void:
-        if self.first is None:
-            self.first = chunk
+        if self.first_chunk is None:
+            self.first_chunk = chunk
         elif self.chunks is None:
-            self.chunks = [self.first, chunk]
+            self.chunks = [self.first_chunk, chunk]
         else:
             self.chunks.append(chunk)
 
@@ -502,14 +514,14 @@ class PendingArena:
     def _chunk(self, slot: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk of slot. Raises IndexError if the slot was never allocated."""
         chunk: ArenaChunk = self._numbered(slot >> CHUNK_BITS)
-        if (slot & INDEX_MASK) >= chunk.used:
+        if (slot & INDEX_MASK) >= chunk.used_count:
             self._raise_no_record(slot)
         return chunk
 
     @cython.cfunc
     def _link(self, slot: cython.Py_ssize_t, which: cython.Py_ssize_t) -> cython.Py_ssize_t:
         chunk: ArenaChunk = self._chunk(slot)
-        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & INDEX_MASK) * chunk.width + which)
+        linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & INDEX_MASK) * chunk.record_bytes + which)
         return linked - 1
 
     @cython.cfunc

@@ -22,11 +22,11 @@ from headrace.streams.pending_arena import PendingArena
 from headrace.structures import footprint
 
 BLOCK_SLOTS = cython.declare(cython.Py_ssize_t, 512)
-BLOCK_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the initial capacity of a block
-BLOCK_SMALL = cython.declare(cython.Py_ssize_t, 128)  # smaller blocks are merged with small neighbours
-BLOCK_MERGED = cython.declare(cython.Py_ssize_t, 384)  # the most slots of a merged block
-SLOT = cython.declare(cython.Py_ssize_t, 4)  # bytes
-NONE = cython.declare(cython.Py_ssize_t, -1)
+BLOCK_SLOTS_INITIAL = cython.declare(cython.Py_ssize_t, 4)  # the initial capacity of a block
+SMALL_BLOCK_SLOTS = cython.declare(cython.Py_ssize_t, 128)  # smaller blocks are merged with small neighbours
+MERGED_BLOCK_SLOTS_MAX = cython.declare(cython.Py_ssize_t, 384)  # the most slots of a merged block
+SLOT_BYTES = cython.declare(cython.Py_ssize_t, 4)  # bytes
+NO_SLOT = cython.declare(cython.Py_ssize_t, -1)
 
 
 @cython.final
@@ -44,8 +44,8 @@ class IndexBlock:
     low_seq: cython.ulonglong
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong) -> None:
-        self.cap = BLOCK_FIRST
-        self.buf = bytearray(self.cap * SLOT)
+        self.cap = BLOCK_SLOTS_INITIAL
+        self.buf = bytearray(self.cap * SLOT_BYTES)
         self.p = self.buf
         self.count = 0
         self.shared = False
@@ -55,7 +55,7 @@ class IndexBlock:
     @cython.cfunc
     def slot_at(self, position: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot at position, which must be below count."""
-        return mem.u32le(self.p, position * SLOT)
+        return mem.u32le(self.p, position * SLOT_BYTES)
 
     @cython.cfunc
     def insert(self, position: cython.Py_ssize_t, slot: cython.Py_ssize_t) -> cython.void:
@@ -63,8 +63,10 @@ class IndexBlock:
         self.unshare()
         if self.count == self.cap:
             self.resize(2 * self.cap)
-        mem.move(self.p, (position + 1) * SLOT, position * SLOT, (self.count - position) * SLOT)
-        mem.put_u32le(self.p, position * SLOT, slot)
+        mem.move(
+            self.p, (position + 1) * SLOT_BYTES, position * SLOT_BYTES, (self.count - position) * SLOT_BYTES
+        )
+        mem.put_u32le(self.p, position * SLOT_BYTES, slot)
         self.count += 1
 
     @cython.cfunc
@@ -72,8 +74,10 @@ class IndexBlock:
         """Remove the slot at position."""
         self.unshare()
         self.count -= 1
-        mem.move(self.p, position * SLOT, (position + 1) * SLOT, (self.count - position) * SLOT)
-        if self.cap > BLOCK_FIRST and self.count * 4 <= self.cap:
+        mem.move(
+            self.p, position * SLOT_BYTES, (position + 1) * SLOT_BYTES, (self.count - position) * SLOT_BYTES
+        )
+        if self.cap > BLOCK_SLOTS_INITIAL and self.count * 4 <= self.cap:
             self.resize(self.cap // 2)
 
     @cython.cfunc
@@ -86,13 +90,13 @@ class IndexBlock:
             cap *= 2
         if cap > self.cap:
             self.resize(cap)
-        mem.copy(self.p, self.count * SLOT, other.p, position * SLOT, n * SLOT)
+        mem.copy(self.p, self.count * SLOT_BYTES, other.p, position * SLOT_BYTES, n * SLOT_BYTES)
         self.count += n
 
     @cython.cfunc
     def resize(self, cap: cython.Py_ssize_t) -> cython.void:
         """Change the capacity to cap slots."""
-        mem.resize(self.buf, cap * SLOT)
+        mem.resize(self.buf, cap * SLOT_BYTES)
         self.p = self.buf
         self.cap = cap
 
@@ -111,13 +115,13 @@ class IndexBlock:
     def copy(self) -> IndexBlock:
         """Return a copy of the block."""
         shared: cython.bint = self.shared
-        other: IndexBlock = self.freeze()
+        other: IndexBlock = self.frozen_copy()
         other.unshare()
         self.shared = shared
         return other
 
     @cython.cfunc
-    def freeze(self) -> IndexBlock:
+    def frozen_copy(self) -> IndexBlock:
         """Return a copy that shares the bytes."""
         other: IndexBlock = IndexBlock.__new__(IndexBlock)
         other.buf = self.buf
@@ -132,7 +136,7 @@ class IndexBlock:
 
 @cython.final
 @cython.no_gc
-@cython.nonecheck(False)  # neither the arena nor a block is None; `only` and `blocks` are tested before use
+@cython.nonecheck(False)  # the arena and blocks are never None; `only_block` and `blocks` are tested
 @cython.cclass
 class PendingIndex:
     """A set of slots of an arena, sorted by ID; IDs are unique.
@@ -142,16 +146,16 @@ class PendingIndex:
     """
 
     arena: PendingArena
-    only: IndexBlock | None  # the block, if there is one: most indexes need no list
+    only_block: IndexBlock | None  # the block, if there is one: most indexes need no list
     blocks: list[IndexBlock] | None  # all, if there are several
     count: cython.Py_ssize_t
-    block_index: cython.Py_ssize_t  # the cached position: a block, and a position in it
-    position: cython.Py_ssize_t
+    cached_block_index: cython.Py_ssize_t  # the cached position: a block, and a position in it
+    cached_position: cython.Py_ssize_t
 
     def __init__(self, arena: PendingArena) -> None:
         self.arena = arena
-        self.only = self.blocks = None
-        self.count = self.block_index = self.position = 0
+        self.only_block = self.blocks = None
+        self.count = self.cached_block_index = self.cached_position = 0
 
     # ---- lookups; -1 if there is none
 
@@ -160,26 +164,26 @@ class PendingIndex:
         """Return the slot of ms-seq; -1 if it is not in the index."""
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
-            return NONE
+            return NO_SLOT
         slot: cython.Py_ssize_t = self._cached_slot()
         if slot >= 0 and self.arena.precedes(slot, ms, seq):
-            self.position += 1
+            self.cached_position += 1
             slot = self._normalized_slot()
         if slot >= 0 and not self.arena.precedes(slot, ms, seq):
             if self.arena.has_id(slot, ms, seq):
                 return slot
             if self._predecessor_precedes(ms, seq):
-                return NONE
+                return NO_SLOT
         self._bisect(ms, seq)
         slot = self._normalized_slot()
-        return slot if slot >= 0 and self.arena.has_id(slot, ms, seq) else NONE
+        return slot if slot >= 0 and self.arena.has_id(slot, ms, seq) else NO_SLOT
 
     @cython.ccall
-    def seek(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
+    def first_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
         """Return the first slot whose ID is not before ms-seq; -1 if there is none."""
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
-            return NONE
+            return NO_SLOT
         self._bisect(ms, seq)
         return self._normalized_slot()
 
@@ -187,14 +191,14 @@ class PendingIndex:
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot after this one; -1 after the last. Raises KeyError if it is not in the index."""
         self._locate(slot)
-        self.position += 1
+        self.cached_position += 1
         return self._normalized_slot()
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
         """Return the last slot; -1 if there is none."""
         if self.count == 0:
-            return NONE
+            return NO_SLOT
         block: IndexBlock = self._block(self._block_count() - 1)
         return block.slot_at(block.count - 1)
 
@@ -215,31 +219,33 @@ class PendingIndex:
                 return
             if block.shared:
                 block.unshare()
-            mem.put_u32le(block.p, block.count * SLOT, slot)
+            mem.put_u32le(block.p, block.count * SLOT_BYTES, slot)
             block.count += 1
             self.count += 1
             return
         self._bisect(ms, seq)
-        block = self._block(self.block_index)
-        if self.position < block.count and self.arena.has_id(block.slot_at(self.position), ms, seq):
+        block = self._block(self.cached_block_index)
+        if self.cached_position < block.count and self.arena.has_id(
+            block.slot_at(self.cached_position), ms, seq
+        ):
             raise ValueError(f"{ms}-{seq} is in already")
         if block.count == BLOCK_SLOTS:
             self._split(block)
             self._bisect(ms, seq)
-            block = self._block(self.block_index)
-        block.insert(self.position, slot)
+            block = self._block(self.cached_block_index)
+        block.insert(self.cached_position, slot)
         self.count += 1
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove slot. Raises KeyError if it is not in the index."""
         self._locate(slot)
-        block: IndexBlock = self._block(self.block_index)
-        block.delete(self.position)
+        block: IndexBlock = self._block(self.cached_block_index)
+        block.delete(self.cached_position)
         self.count -= 1
         if block.count == 0 and self.blocks is not None:
-            self._delete_block(self.block_index)
-        elif block.count < BLOCK_SMALL:
+            self._delete_block(self.cached_block_index)
+        elif block.count < SMALL_BLOCK_SLOTS:
             self._merge()
 
     @cython.ccall
@@ -259,7 +265,7 @@ class PendingIndex:
         return self._twin(arena, False)
 
     @cython.ccall
-    def freeze(self, arena: PendingArena) -> PendingIndex:
+    def frozen_copy(self, arena: PendingArena) -> PendingIndex:
         """Return a copy that must not be changed, of the frozen arena. It shares memory with this index."""
         return self._twin(arena, True)
 
@@ -269,7 +275,7 @@ class PendingIndex:
         block: IndexBlock
         twin: IndexBlock
         for block in self._all_blocks():
-            twin = block.freeze() if frozen else block.copy()
+            twin = block.frozen_copy() if frozen else block.copy()
             other._insert_block(other._block_count(), twin)
         other.count = self.count
         return other
@@ -290,13 +296,13 @@ class PendingIndex:
     def check(self) -> cython.void:
         """Assert every invariant."""
         count: cython.Py_ssize_t = 0
-        previous: cython.Py_ssize_t = NONE
+        previous: cython.Py_ssize_t = NO_SLOT
         slot: cython.Py_ssize_t
         position: cython.Py_ssize_t
         block: IndexBlock
-        assert self.blocks is None or (self.only is None and len(self.blocks) > 1)
+        assert self.blocks is None or (self.only_block is None and len(self.blocks) > 1)
         for block in self._all_blocks():
-            assert len(block.buf) == block.cap * SLOT
+            assert len(block.buf) == block.cap * SLOT_BYTES
             assert block.count <= block.cap <= BLOCK_SLOTS
             assert block.count > 0 or self.blocks is None, "an empty block"
             assert previous < 0 or self.arena.precedes(previous, block.low_ms, block.low_seq)
@@ -321,13 +327,13 @@ class PendingIndex:
     def _block_count(self) -> cython.Py_ssize_t:
         if self.blocks is not None:
             return len(self.blocks)
-        return 0 if self.only is None else 1
+        return 0 if self.only_block is None else 1
 
     @cython.cfunc
     @cython.inline
     def _block(self, index: cython.Py_ssize_t) -> IndexBlock:
         """Return an existing block."""
-        block: IndexBlock | None = self.only if self.blocks is None else self.blocks[index]
+        block: IndexBlock | None = self.only_block if self.blocks is None else self.blocks[index]
         assert block is not None
         return block
 
@@ -336,17 +342,17 @@ class PendingIndex:
         """Return the blocks in order. The list must not be changed."""
         if self.blocks is not None:
             return self.blocks
-        return [] if self.only is None else [self.only]
+        return [] if self.only_block is None else [self.only_block]
 
     @cython.cfunc
     def _insert_block(self, index: cython.Py_ssize_t, block: IndexBlock) -> cython.void:
         if self.blocks is not None:
             self.blocks.insert(index, block)
-        elif self.only is None:
-            self.only = block
+        elif self.only_block is None:
+            self.only_block = block
         else:
-            self.blocks = [block, self.only] if index == 0 else [self.only, block]
-            self.only = None
+            self.blocks = [block, self.only_block] if index == 0 else [self.only_block, block]
+            self.only_block = None
 
     @cython.cfunc
     def _delete_block(self, index: cython.Py_ssize_t) -> cython.void:
@@ -354,7 +360,7 @@ class PendingIndex:
         assert self.blocks is not None
         self.blocks.pop(index)  # from Python 3.13 on, `del` keeps the memory of the list
         if len(self.blocks) == 1:
-            self.only = self.blocks[0]
+            self.only_block = self.blocks[0]
             self.blocks = None
 
     # ---- inside
@@ -374,7 +380,7 @@ class PendingIndex:
             else:
                 low = middle
         block = self._block(low)
-        self.block_index = low
+        self.cached_block_index = low
         low = 0
         high = block.count
         while low < high:
@@ -383,32 +389,32 @@ class PendingIndex:
                 low = middle + 1
             else:
                 high = middle
-        self.position = low
+        self.cached_position = low
 
     @cython.cfunc
     def _cached_slot(self) -> cython.Py_ssize_t:
         """Return the slot at the cached position, if there is one."""
-        if self.block_index >= self._block_count():
-            return NONE
-        block: IndexBlock = self._block(self.block_index)
-        return block.slot_at(self.position) if self.position < block.count else NONE
+        if self.cached_block_index >= self._block_count():
+            return NO_SLOT
+        block: IndexBlock = self._block(self.cached_block_index)
+        return block.slot_at(self.cached_position) if self.cached_position < block.count else NO_SLOT
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _predecessor_precedes(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Return whether the slot before the cached position, in the same block, is before ms-seq."""
-        if self.position == 0:
-            return self.block_index == 0
-        block: IndexBlock = self._block(self.block_index)
-        return self.arena.precedes(block.slot_at(self.position - 1), ms, seq)
+        if self.cached_position == 0:
+            return self.cached_block_index == 0
+        block: IndexBlock = self._block(self.cached_block_index)
+        return self.arena.precedes(block.slot_at(self.cached_position - 1), ms, seq)
 
     @cython.cfunc
     def _normalized_slot(self) -> cython.Py_ssize_t:
         """Return the slot at the cached position; if that is the end of a block, the first of the next."""
         slot: cython.Py_ssize_t = self._cached_slot()
-        if slot < 0 and self.block_index + 1 < self._block_count():
-            self.block_index += 1
-            self.position = 0
+        if slot < 0 and self.cached_block_index + 1 < self._block_count():
+            self.cached_block_index += 1
+            self.cached_position = 0
             slot = self._cached_slot()
         return slot
 
@@ -440,7 +446,7 @@ class PendingIndex:
         slot: cython.Py_ssize_t = block.slot_at(half)
         upper: IndexBlock = IndexBlock(self.arena.ms_of(slot), self.arena.seq_of(slot))
         upper.append_from(block, half)
-        self._insert_block(self.block_index + 1, upper)
+        self._insert_block(self.cached_block_index + 1, upper)
         block.count = half
 
     @cython.cfunc
@@ -449,11 +455,11 @@ class PendingIndex:
         at: cython.Py_ssize_t
         left: IndexBlock
         right: IndexBlock
-        for at in (self.block_index, self.block_index - 1):
+        for at in (self.cached_block_index, self.cached_block_index - 1):
             if 0 <= at < self._block_count() - 1:
                 left = self._block(at)
                 right = self._block(at + 1)
-                if left.count + right.count <= BLOCK_MERGED:
+                if left.count + right.count <= MERGED_BLOCK_SLOTS_MAX:
                     left.append_from(right, 0)
                     self._delete_block(at + 1)
                     return

@@ -20,7 +20,7 @@ from headrace.streams.due_heap import DueHeap
 from headrace.streams.lease import Lease
 from headrace.streams.pending import PendingEntries
 
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_SLOT = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
 
 
@@ -48,27 +48,27 @@ class DueEntries:
         return self.lease.end_ms(delivered, self.pending.delivery_count_of(slot))
 
     @cython.ccall
-    def next_due(self) -> cython.longlong:
+    def next_due_ms(self) -> cython.longlong:
         """Return when the next entry is due, which may have passed; -1 if none is pending."""
-        slot: cython.Py_ssize_t = self.pending.oldest()
+        slot: cython.Py_ssize_t = self.pending.first_by_delivery()
         if slot < 0:
             return NEVER
         if not self.has_backoff or self.pending.owner_of(slot) is None:
             return self.due_of(slot)
-        return self.heap().timers.first_deadline()
+        return self.ensure_due_heap().timers.first_deadline()
 
     @cython.ccall
-    def heap(self) -> DueHeap:
+    def ensure_due_heap(self) -> DueHeap:
         """Return the due times of all owned entries; the first call visits all pending entries."""
         pending: PendingEntries = self.pending
         heap: DueHeap | None = pending.due_heap
         slot: cython.Py_ssize_t
         if heap is None:
             heap = DueHeap(pending.arena, self.lease)
-            slot = pending.oldest()
+            slot = pending.first_by_delivery()
             while slot >= 0:
                 heap.update(slot)
-                slot = pending.newer(slot)
+                slot = pending.next_by_delivery(slot)
             pending.due_heap = heap
         return heap
 
@@ -84,13 +84,13 @@ class DueWalk:
     due_entries: DueEntries
     now: cython.longlong
     slot: cython.Py_ssize_t  # next in the delivery order
-    rest: cython.Py_ssize_t  # delivered entries move to the end of that order, and are not met again
+    entries_left: cython.Py_ssize_t  # delivered entries move to the end of that order, and are not met again
 
     def __init__(self, due: DueEntries, now: cython.longlong) -> None:
         self.due_entries = due
         self.now = now
-        self.slot = due.pending.oldest()
-        self.rest = due.pending.count
+        self.slot = due.pending.first_by_delivery()
+        self.entries_left = due.pending.count
 
     @cython.ccall
     def next(self) -> cython.Py_ssize_t:
@@ -98,18 +98,18 @@ class DueWalk:
         pending: PendingEntries = self.due_entries.pending
         slot: cython.Py_ssize_t = self.slot
         in_order: cython.bint = not self.due_entries.has_backoff
-        if slot >= 0 and self.rest > 0 and (in_order or pending.owner_of(slot) is None):
+        if slot >= 0 and self.entries_left > 0 and (in_order or pending.owner_of(slot) is None):
             if self.due_entries.due_of(slot) > self.now:
-                return NONE
-            self.slot = pending.newer(slot)
-            self.rest -= 1
+                return NO_SLOT
+            self.slot = pending.next_by_delivery(slot)
+            self.entries_left -= 1
             return slot
         if in_order:
-            return NONE
-        self.slot = NONE  # the others come from the heap, and may be removed
-        heap: DueHeap = self.due_entries.heap()
+            return NO_SLOT
+        self.slot = NO_SLOT  # the others come from the heap, and may be removed
+        heap: DueHeap = self.due_entries.ensure_due_heap()
         if heap.timers.count == 0 or heap.timers.first_deadline() > self.now:
-            return NONE
+            return NO_SLOT
         slot = heap.timers.first()
         heap.remove(slot)
         return slot
@@ -120,4 +120,4 @@ class DueWalk:
         slot: cython.Py_ssize_t
         if self.due_entries.has_backoff:
             for slot in slots:
-                self.due_entries.heap().update(slot)
+                self.due_entries.ensure_due_heap().update(slot)

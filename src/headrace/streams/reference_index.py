@@ -21,8 +21,8 @@ from headrace.streams.pending import PendingEntries
 from headrace.streams.reference_tree import DroppedGroup, ReferenceTree
 from headrace.structures.stream_id import StreamId
 
-SEARCHED_MAX = cython.declare(cython.Py_ssize_t, 8)
-ITEM_BYTES = cython.declare(cython.Py_ssize_t, 160)  # of an item of the heap
+UNINDEXED_GROUPS_MAX = cython.declare(cython.Py_ssize_t, 8)
+HEAP_ITEM_BYTES = cython.declare(cython.Py_ssize_t, 160)  # of an item of the heap
 
 
 @cython.final
@@ -32,27 +32,27 @@ class ReferenceIndex:
     """The groups of a stream, and which of them have an entry pending. Made with the ninth group."""
 
     tree: ReferenceTree
-    searched: list[Group]
-    numbered: list[Group | None]
-    heap: list[tuple[int, int, int]] | None  # None: not needed yet
+    unindexed_groups: list[Group]
+    groups_by_number: list[Group | None]
+    position_heap: list[tuple[int, int, int]] | None  # None: not needed yet
 
     def __init__(self, groups: list[Group]) -> None:
         """Create an index without keys. groups: those to be searched."""
         self.tree = ReferenceTree()
-        self.searched = groups
-        self.numbered = []
-        self.heap = None
+        self.unindexed_groups = groups
+        self.groups_by_number = []
+        self.position_heap = None
 
     @cython.ccall
     def add_group(self, group: Group) -> cython.void:
         """Give a new group, without pending entries, a number."""
         number: cython.Py_ssize_t
-        if self.tree.free:
-            number = self.tree.free.pop()
-            self.numbered[number] = group
+        if self.tree.free_numbers:
+            number = self.tree.free_numbers.pop()
+            self.groups_by_number[number] = group
         else:
-            number = len(self.numbered)
-            self.numbered.append(group)
+            number = len(self.groups_by_number)
+            self.groups_by_number.append(group)
         group.pending.references = self.tree
         group.pending.group_number = number
         self.note_lower_position(group)
@@ -61,22 +61,22 @@ class ReferenceIndex:
     def add_copied_group(self, group: Group) -> cython.void:
         """Give a group that has pending entries a number, and add their keys: about 0.3 µs each."""
         pending: PendingEntries = group.pending
-        slot: cython.Py_ssize_t = pending.first_from(0, 0)
+        slot: cython.Py_ssize_t = pending.first_by_id_from(0, 0)
         self.add_group(group)
         while slot >= 0:
             self.tree.add(pending.ms_of(slot), pending.seq_of(slot), pending.group_number)
-            slot = pending.after(slot)
+            slot = pending.next_by_id(slot)
 
     @cython.ccall
     def drop_group(self, group: Group) -> cython.void:
         """Forget a group."""
         pending: PendingEntries = group.pending
         if pending.references is None:
-            self.searched.remove(group)
+            self.unindexed_groups.remove(group)
             return
-        self.numbered[pending.group_number] = None
+        self.groups_by_number[pending.group_number] = None
         pending.references = None
-        self.tree.drop(pending.by_id, pending.group_number, pending.memory.total)
+        self.tree.drop_group(pending.by_id, pending.group_number, pending.memory.total)
 
     @cython.ccall
     def groups_with_pending(
@@ -86,8 +86,8 @@ class ReferenceIndex:
         group: Group | None
         number: cython.Py_ssize_t
         found: list[Group] = []
-        for number in self.tree.numbers(ms, seq, at_most + len(self.tree.dropped)):
-            group = self.numbered[number]
+        for number in self.tree.group_numbers(ms, seq, at_most + len(self.tree.dropped_groups)):
+            group = self.groups_by_number[number]
             if group is not None:
                 found.append(group)
         return found
@@ -101,13 +101,13 @@ class ReferenceIndex:
         group: Group | None
         number: cython.Py_ssize_t
         found: list[Group] = []
-        if self.tree.dropped:
-            found = self.groups_with_pending(ms, seq, len(self.numbered))
+        if self.tree.dropped_groups:
+            found = self.groups_with_pending(ms, seq, len(self.groups_by_number))
             for group in found:
                 self.tree.remove(ms, seq, group.pending.group_number)
             return found
         for number in self.tree.pop_group_numbers(ms, seq):
-            group = self.numbered[number]
+            group = self.groups_by_number[number]
             if group is not None:
                 found.append(group)
         return found
@@ -115,12 +115,12 @@ class ReferenceIndex:
     @cython.ccall
     def note_lower_position(self, group: Group) -> cython.void:
         """Record that a group is new, or that its last ID is lower than before."""
-        if self.heap is not None and group.pending.references is not None:
-            if len(self.heap) > 2 * len(self.numbered):
-                self._account(-len(self.heap))
-                self.heap = None  # it has too many items of groups that are gone or that moved back
+        if self.position_heap is not None and group.pending.references is not None:
+            if len(self.position_heap) > 2 * len(self.groups_by_number):
+                self._account(-len(self.position_heap))
+                self.position_heap = None  # it has too many items of groups that are gone or that moved back
             else:
-                heapq.heappush(self.heap, _item(group))
+                heapq.heappush(self.position_heap, _item(group))
                 self._account(1)
 
     @cython.ccall
@@ -130,26 +130,26 @@ class ReferenceIndex:
         ms: cython.ulonglong
         seq: cython.ulonglong
         number: cython.Py_ssize_t
-        if self.heap is None:
-            self.heap = [_item(one) for one in self.numbered if one is not None]
-            heapq.heapify(self.heap)
-            self._account(len(self.heap))
-        while self.heap:
-            ms, seq, number = self.heap[0]
-            group = self.numbered[number]
+        if self.position_heap is None:
+            self.position_heap = [_item(one) for one in self.groups_by_number if one is not None]
+            heapq.heapify(self.position_heap)
+            self._account(len(self.position_heap))
+        while self.position_heap:
+            ms, seq, number = self.position_heap[0]
+            group = self.groups_by_number[number]
             if group is None:
-                heapq.heappop(self.heap)
+                heapq.heappop(self.position_heap)
                 self._account(-1)
             elif group.last_ms == ms and group.last_seq == seq:
                 return StreamId(ms, seq)
             else:
-                heapq.heapreplace(self.heap, _item(group))
+                heapq.heapreplace(self.position_heap, _item(group))
         return None
 
     @cython.cfunc
     def _account(self, items: cython.Py_ssize_t) -> cython.void:
         """Add the memory of so many items of the heap, which may be negative."""
-        self.tree.memory.add(items * ITEM_BYTES)
+        self.tree.memory.add(items * HEAP_ITEM_BYTES)
 
     def check(self, groups: list[Group]) -> None:
         """Assert every invariant. groups: all of the stream."""
@@ -158,24 +158,24 @@ class ReferenceIndex:
         keys: cython.Py_ssize_t = 0
         numbers: set[int] = set()
         assert {one.name for one in groups if one.pending.references is None} == {
-            one.name for one in self.searched
+            one.name for one in self.unindexed_groups
         }
         for group in groups:
             if group.pending.references is not None:
                 assert group.pending.references is self.tree
-                assert self.numbered[group.pending.group_number] is group
+                assert self.groups_by_number[group.pending.group_number] is group
                 numbers.add(group.pending.group_number)
                 keys += group.pending.count
                 for slot in group.pending.by_id.slots():
-                    found = self.tree.numbers(
-                        group.pending.ms_of(slot), group.pending.seq_of(slot), len(self.numbered)
+                    found = self.tree.group_numbers(
+                        group.pending.ms_of(slot), group.pending.seq_of(slot), len(self.groups_by_number)
                     )
                     assert group.pending.group_number in found, "a pending entry has no key"
-        for dropped in self.tree.dropped:
+        for dropped in self.tree.dropped_groups:
             numbers.add(dropped.number)
             keys += dropped.by_id.count
         assert keys == len(self.tree.tree), f"{len(self.tree.tree)} keys for {keys} pending entries"
-        assert sorted([*numbers, *self.tree.free]) == list(range(len(self.numbered)))
+        assert sorted([*numbers, *self.tree.free_numbers]) == list(range(len(self.groups_by_number)))
 
 
 @cython.cfunc

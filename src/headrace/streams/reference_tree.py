@@ -31,8 +31,8 @@ KEY_BYTES = cython.declare(cython.Py_ssize_t, 24)
 # Of a key in memory: 10 to 120, measured with 1,000 to 1 groups that have the same entries pending.
 REFERENCE_BYTES = cython.declare(cython.Py_ssize_t, 64)
 # Keys of dropped groups that are removed by one call.
-REMOVED_AT_ONCE = cython.declare(cython.Py_ssize_t, 1000)  # about a millisecond
-REMOVED_AT_CHANGE = cython.declare(cython.Py_ssize_t, 4)
+KEYS_REMOVED_AT_ONCE = cython.declare(cython.Py_ssize_t, 1000)  # about a millisecond
+KEYS_REMOVED_PER_CHANGE = cython.declare(cython.Py_ssize_t, 4)
 
 
 @cython.final
@@ -58,14 +58,14 @@ class ReferenceTree:
     """Keys of entries and group numbers. It refers to no group: the pending entries of groups refer to it."""
 
     tree: Rax
-    dropped: list[DroppedGroup]
-    free: list[int]  # numbers of dropped groups without keys
+    dropped_groups: list[DroppedGroup]
+    free_numbers: list[int]  # numbers of dropped groups without keys
     memory: MemoryAccount
 
     def __init__(self) -> None:
         self.tree = Rax()
-        self.dropped = []
-        self.free = []
+        self.dropped_groups = []
+        self.free_numbers = []
         self.memory = MemoryAccount()
 
     @cython.ccall
@@ -73,16 +73,16 @@ class ReferenceTree:
         """Record that the group of this number has ms-seq pending."""
         if self.tree.insert(_key(ms, seq, number), None):
             self.memory.add(REFERENCE_BYTES)
-        if self.dropped:
-            self._remove_dropped(REMOVED_AT_CHANGE)
+        if self.dropped_groups:
+            self._remove_dropped(KEYS_REMOVED_PER_CHANGE)
 
     @cython.ccall
     def remove(self, ms: cython.ulonglong, seq: cython.ulonglong, number: cython.Py_ssize_t) -> cython.void:
         """Record that the group of this number no longer has ms-seq pending."""
         if self.tree.remove(_key(ms, seq, number)):
             self.memory.add(-REFERENCE_BYTES)
-        if self.dropped:
-            self._remove_dropped(REMOVED_AT_CHANGE)
+        if self.dropped_groups:
+            self._remove_dropped(KEYS_REMOVED_PER_CHANGE)
 
     @cython.ccall
     def pop_group_numbers(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Any]:
@@ -90,12 +90,14 @@ class ReferenceTree:
 
         There must be no dropped groups: their keys are counted.
         """
-        rests: list[bytes] = self.tree.take_prefix(stream_id.key_of(ms, seq))
+        rests: list[bytes] = self.tree.pop_suffixes_of_prefix(stream_id.key_of(ms, seq))
         self.memory.add(-REFERENCE_BYTES * len(rests))
         return [_number_at(rest, 0) for rest in rests]
 
     @cython.ccall
-    def drop(self, by_id: PendingIndex, number: cython.Py_ssize_t, kept: cython.Py_ssize_t) -> cython.void:
+    def drop_group(
+        self, by_id: PendingIndex, number: cython.Py_ssize_t, kept: cython.Py_ssize_t
+    ) -> cython.void:
         """Forget a group. Some of its keys are removed now, the others by later changes.
 
         Args:
@@ -103,9 +105,9 @@ class ReferenceTree:
             number: of the group; reused when it has no keys.
             kept: the bytes of memory that by_id needs.
         """
-        self.dropped.append(DroppedGroup(by_id, number, kept))
+        self.dropped_groups.append(DroppedGroup(by_id, number, kept))
         self.memory.add(kept)
-        self._remove_dropped(REMOVED_AT_ONCE)
+        self._remove_dropped(KEYS_REMOVED_AT_ONCE)
 
     @cython.cfunc
     def _remove_dropped(self, at_most: cython.Py_ssize_t) -> cython.void:
@@ -113,14 +115,14 @@ class ReferenceTree:
         group: DroppedGroup
         index: PendingIndex
         slot: cython.Py_ssize_t
-        while self.dropped and at_most > 0:
-            group = self.dropped[-1]
+        while self.dropped_groups and at_most > 0:
+            group = self.dropped_groups[-1]
             index = group.by_id
-            slot = index.seek(0, 0)
+            slot = index.first_from(0, 0)
             if slot < 0:
-                self.free.append(group.number)
+                self.free_numbers.append(group.number)
                 self.memory.add(-group.kept_bytes)
-                self.dropped.pop()
+                self.dropped_groups.pop()
                 continue
             self.tree.remove(_key(index.arena.ms_of(slot), index.arena.seq_of(slot), group.number))
             self.memory.add(-REFERENCE_BYTES)
@@ -128,7 +130,9 @@ class ReferenceTree:
             at_most -= 1
 
     @cython.ccall
-    def numbers(self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t) -> list[Any]:
+    def group_numbers(
+        self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t
+    ) -> list[Any]:
         """Return the numbers of groups that have ms-seq pending: the lowest at_most of them, ascending."""
         found: list[Any] = []
         cursor: RaxCursor = RaxCursor(self.tree)
@@ -139,13 +143,13 @@ class ReferenceTree:
         return found
 
     @cython.ccall
-    def first_from(self, first: StreamId) -> StreamId | None:
+    def first_entry_from(self, first: StreamId) -> StreamId | None:
         """Return the first entry that is not before `first` and has a key; None if there is none.
 
         It may be the entry of a dropped group, if that has more than a thousand keys: each call removes some.
         """
-        if self.dropped:
-            self._remove_dropped(REMOVED_AT_ONCE)
+        if self.dropped_groups:
+            self._remove_dropped(KEYS_REMOVED_AT_ONCE)
         cursor: RaxCursor = RaxCursor(self.tree)
         return stream_id.from_key(cursor.key[:ID_BYTES]) if cursor.seek(">=", first.key()) else None
 

@@ -21,7 +21,7 @@ KEEPREF = cython.declare(cython.int, 0)
 DELREF = cython.declare(cython.int, 1)
 ACKED = cython.declare(cython.int, 2)
 
-GROUPS_MAX = cython.declare(cython.Py_ssize_t, 1 << 32)
+NO_GROUP_LIMIT = cython.declare(cython.Py_ssize_t, 1 << 32)
 
 
 @cython.ccall
@@ -43,33 +43,35 @@ def is_referenced(
 def lowest_last_id(stream: Stream) -> StreamId | None:
     """Return the lowest last ID of all groups: entries after it are referenced. None without groups."""
     group: Group
-    lowest: StreamId | None = None if stream.references is None else stream.references.lowest_position()
-    for group in searched_groups(stream):
+    lowest: StreamId | None = (
+        None if stream.reference_index is None else stream.reference_index.lowest_position()
+    )
+    for group in unindexed_groups(stream):
         if lowest is None or stream_id.before(group.last_ms, group.last_seq, lowest.ms, lowest.seq):
             lowest = StreamId(group.last_ms, group.last_seq)
     return lowest
 
 
 @cython.ccall
-def searched_groups(stream: Stream) -> list[Group]:
+def unindexed_groups(stream: Stream) -> list[Group]:
     """Return the groups that the index does not contain."""
-    if stream.references is not None:
-        return stream.references.searched
+    if stream.reference_index is not None:
+        return stream.reference_index.unindexed_groups
     return stream.unsorted_groups()
 
 
 @cython.ccall
 def groups_with_pending(
-    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t = GROUPS_MAX
+    stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t = NO_GROUP_LIMIT
 ) -> list[Group]:
     """Return the groups that have ms-seq pending, owned or unowned: all, or at least at_most of them."""
     group: Group
     found: list[Group] = []
-    for group in searched_groups(stream):
+    for group in unindexed_groups(stream):
         if group.pending.find(ms, seq) >= 0:
             found.append(group)
-    if stream.references is not None and len(found) < at_most:
-        found += stream.references.groups_with_pending(ms, seq, at_most)
+    if stream.reference_index is not None and len(found) < at_most:
+        found += stream.reference_index.groups_with_pending(ms, seq, at_most)
     return found
 
 
@@ -89,15 +91,15 @@ def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
     group: Group
     slot: cython.Py_ssize_t
     removed: cython.Py_ssize_t = 0
-    for group in searched_groups(stream):
+    for group in unindexed_groups(stream):
         slot = group.pending.find(ms, seq)
         if slot >= 0:
             group.pending.remove(slot)
-            group.lost_pending += 1
+            group.lost_pending_count += 1
             removed += 1
-    if stream.references is not None:
-        for group in stream.references.pop_groups_with_pending(ms, seq):
+    if stream.reference_index is not None:
+        for group in stream.reference_index.pop_groups_with_pending(ms, seq):
             group.pending.remove_without_reference(group.pending.find(ms, seq))
-            group.lost_pending += 1
+            group.lost_pending_count += 1
             removed += 1
     return removed

@@ -35,7 +35,7 @@ TIME_MAX = cython.declare(cython.ulonglong, 1 << 60)  # ms
 
 
 @cython.ccall
-def first_unacked(stream: Stream) -> StreamId | None:
+def first_unacked_id(stream: Stream) -> StreamId | None:
     """Return the lowest ID that a group may have to read or has pending; None if there is no group.
 
     It is that of an entry that exists, or lower.
@@ -46,12 +46,12 @@ def first_unacked(stream: Stream) -> StreamId | None:
     if lowest is None:
         return None
     lowest = _id_after(lowest.ms, lowest.seq)
-    for group in references.searched_groups(stream):
+    for group in references.unindexed_groups(stream):
         candidate = _first_pending(stream, group)
         if candidate is not None and candidate.precedes(lowest):
             lowest = candidate
-    if stream.references is not None:
-        candidate = _first_indexed(stream, stream.references.tree)
+    if stream.reference_index is not None:
+        candidate = _first_indexed(stream, stream.reference_index.tree)
         if candidate is not None and candidate.precedes(lowest):
             lowest = candidate
     return lowest
@@ -67,14 +67,14 @@ def _first_pending(stream: Stream, group: Group) -> StreamId | None:
     skipped: cython.int = 0
     slot: cython.Py_ssize_t = -1
     if pending.count > 0:
-        slot = pending.first_from(stream.first_ms, stream.first_seq)
+        slot = pending.first_by_id_from(stream.first_ms, stream.first_seq)
     while (
         slot >= 0
         and skipped < ORPHANS_SKIPPED_MAX
         and not stream.contains(pending.ms_of(slot), pending.seq_of(slot))
     ):
         skipped += 1
-        slot = pending.after(slot)
+        slot = pending.next_by_id(slot)
     return None if slot < 0 else StreamId(pending.ms_of(slot), pending.seq_of(slot))
 
 
@@ -82,33 +82,33 @@ def _first_pending(stream: Stream, group: Group) -> StreamId | None:
 def _first_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
     """Return what _first_pending does, of all groups in the index."""
     skipped: cython.int = 0
-    found: StreamId | None = tree.first_from(stream.first_id())
+    found: StreamId | None = tree.first_entry_from(stream.first_id())
     while found is not None and skipped < ORPHANS_SKIPPED_MAX and not stream.contains(found.ms, found.seq):
         skipped += 1
-        found = tree.first_from(_id_after(found.ms, found.seq))
+        found = tree.first_entry_from(_id_after(found.ms, found.seq))
     return found
 
 
 @cython.ccall
-def first_kept(stream: Stream, rules: StreamRules, archived: StreamId | None) -> StreamId:
+def first_kept_id(stream: Stream, rules: StreamRules, archived: StreamId | None) -> StreamId:
     """Return the lowest ID that the rules KEEP-UNACKED and KEEP-UNARCHIVED keep; the highest ID if none.
 
     archived: the last archived ID; None if nothing is.
     """
     kept: StreamId = StreamId(U64_MAX, U64_MAX)
-    unacked: StreamId | None = first_unacked(stream) if rules.keep_unacked else None
+    unacked: StreamId | None = first_unacked_id(stream) if rules.keep_unacked else None
     unarchived: StreamId
     if unacked is not None:
         kept = unacked
     if rules.keep_unarchived:
-        unarchived = first_unarchived(archived)
+        unarchived = first_unarchived_id(archived)
         if unarchived.precedes(kept):
             kept = unarchived
     return kept
 
 
 @cython.ccall
-def first_unarchived(archived: StreamId | None) -> StreamId:
+def first_unarchived_id(archived: StreamId | None) -> StreamId:
     """Return the lowest ID after the last archived one; 0-0 if that is None: nothing is archived."""
     return StreamId(0, 0) if archived is None else _id_after(archived.ms, archived.seq)
 
@@ -127,7 +127,7 @@ def is_first_node_removable(stream: Stream, rules: StreamRules, archived: Stream
     head: Node | None = stream.first_node()
     if head is None:
         return False
-    return _is_before(head, first_kept(stream, rules, archived))
+    return _is_before(head, first_kept_id(stream, rules, archived))
 
 
 @cython.cfunc
@@ -152,7 +152,7 @@ def node_bytes(stream: Stream) -> cython.longlong:
     if idempotency is not None:
         total -= idempotency.memory.total
     if cold is not None:
-        total += cold.totals.memory_bytes
+        total += cold.totals.bytes_if_loaded
     return total
 
 
@@ -165,7 +165,7 @@ def count_removable(
     nodes_max: cython.Py_ssize_t,
 ) -> cython.longlong:
     """Return how many of the oldest entries the limits remove now, at most those of nodes_max nodes."""
-    kept: StreamId = first_kept(stream, rules, archived)
+    kept: StreamId = first_kept_id(stream, rules, archived)
     discard_new: cython.bint = rules.discard_new
     maxlen: cython.longlong = 0 if discard_new else rules.max_len
     max_bytes: cython.longlong = 0 if discard_new else rules.max_bytes
@@ -189,13 +189,13 @@ def count_removable(
         ):  # it need not be read to be dropped
             run = node.run
             whole = (
-                (maxlen > 0 and length - removed - node.live >= maxlen)
-                or (max_bytes > 0 and size - run.memory_bytes > max_bytes)
+                (maxlen > 0 and length - removed - node.live_count >= maxlen)
+                or (max_bytes > 0 and size - run.bytes_if_loaded > max_bytes)
                 or run.last_ms < oldest_ms
             )
             if whole and stream_id.before(run.last_ms, run.last_seq, kept.ms, kept.seq):
-                removed += node.live
-                size -= run.memory_bytes
+                removed += node.live_count
+                size -= run.bytes_if_loaded
                 nodes_max -= run.inner_count()
                 more = cursor.next()
                 continue
@@ -208,7 +208,7 @@ def count_removable(
             if nodes_max <= 0 or not walk.previous():
                 return removed
             whole = (
-                (maxlen > 0 and length - removed - node.live >= maxlen)
+                (maxlen > 0 and length - removed - node.live_count >= maxlen)
                 or (max_bytes > 0 and size > max_bytes and node is not stream.tail)
                 or walk.ms < oldest_ms
             )
@@ -216,10 +216,10 @@ def count_removable(
                 if rules.exact:
                     excess: cython.longlong = length - removed - maxlen if maxlen > 0 else 0
                     if max_bytes > 0 and size > max_bytes and node is not stream.tail:
-                        excess = node.live
+                        excess = node.live_count
                     removed += _count_in_node(node, excess, oldest_ms, kept)
                 return removed
-            removed += node.live
+            removed += node.live_count
             size -= memory_account.NODE_BYTES + node.pack.cap
             nodes_max -= 1
         more = cursor.next()
@@ -243,7 +243,7 @@ def _count_in_node(
 
 
 @cython.ccall
-def reached_limit(stream: Stream, rules: StreamRules, archived: StreamId | None) -> str:
+def reached_limit_name(stream: Stream, rules: StreamRules, archived: StreamId | None) -> str:
     """Return the limit at which XADD must be rejected now: MAX-LEN or MAX-BYTES; empty if there is room."""
     length: cython.longlong = mem.as_signed(stream.length)
     head: Node | None
@@ -255,13 +255,13 @@ def reached_limit(stream: Stream, rules: StreamRules, archived: StreamId | None)
     if not (rules.keep_unacked or rules.keep_unarchived):
         return ""
     if rules.max_len and length >= rules.max_len:
-        kept = first_kept(stream, rules, archived)
+        kept = first_kept_id(stream, rules, archived)
         if mem.as_signed(entry_counts.count_between(stream, kept.ms, kept.seq, U64_MAX, U64_MAX)) >= (
             rules.max_len
         ):
             return "MAX-LEN"
     if rules.max_bytes and node_bytes(stream) >= rules.max_bytes:
-        kept = first_kept(stream, rules, archived)
+        kept = first_kept_id(stream, rules, archived)
         head = stream.first_node()
         if head is None or head is stream.tail:
             return ""
@@ -281,7 +281,7 @@ def is_over_limit(stream: Stream, rules: StreamRules) -> cython.bint:
 
 
 @cython.ccall
-def next_age_due(stream: Stream, rules: StreamRules) -> cython.longlong:
+def next_age_due_ms(stream: Stream, rules: StreamRules) -> cython.longlong:
     """Return when MAX-AGE next removes entries, in Unix milliseconds, if nothing must stay; -1 for never."""
     head: Node | None = stream.first_node()
     age: cython.longlong = rules.max_age_ms

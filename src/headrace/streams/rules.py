@@ -18,7 +18,7 @@ from headrace.errors import CommandError
 
 I64_MAX = (1 << 63) - 1
 MILLISECONDS_MAX = 100 * 365 * 86_400_000  # a hundred years: sums of times stay in 64 bits
-BACKOFF_MAX = 100  # values
+BACKOFF_VALUES_MAX = 100  # values
 REMOVING_VALUES = (b"0", b"-")  # they remove a rule
 
 
@@ -35,18 +35,18 @@ class RuleDeclaration:
 
     Attributes:
         name: upper case, as in requests.
-        accepts: the accepted values, for error texts and documentation.
+        accepted_values: the accepted values, for error texts and documentation.
         summary: what the rule does.
         parse: returns the value of an argument; raises ValueError if it is not accepted.
-        word: returns the argument of a value.
+        format_value: returns the argument of a value.
         requires: the names of rules of which one must be set, too; empty for none.
     """
 
     name: str
-    accepts: str
+    accepted_values: str
     summary: str
     parse: Callable[[bytes], Any]
-    word: Callable[[Any], bytes]
+    format_value: Callable[[Any], bytes]
     requires: tuple[str, ...] = ()
 
 
@@ -99,7 +99,7 @@ def _parse_discard(word: bytes) -> bool:
 def _parse_milliseconds_list(word: bytes) -> tuple[int, ...]:
     parse = _integer(MILLISECONDS_MAX)
     found = tuple(parse(item) for item in word.split(b","))
-    if len(found) > BACKOFF_MAX:
+    if len(found) > BACKOFF_VALUES_MAX:
         raise ValueError
     return found
 
@@ -158,7 +158,7 @@ class Rules:
             value = getattr(self, one.name)
             if value != one.default:
                 rule: RuleDeclaration = one.metadata["rule"]
-                found[rule.name] = rule.word(value)
+                found[rule.name] = rule.format_value(value)
         return found
 
     def to_arguments(self) -> list[bytes]:
@@ -172,12 +172,12 @@ def _parse_value(kind: type[Rules], attribute: str, rule: RuleDeclaration, word:
     try:
         return rule.parse(word)
     except ValueError:
-        raise InvalidRule(f"{rule.name} must be {rule.accepts}; 0 or - removes the rule") from None
+        raise InvalidRule(f"{rule.name} must be {rule.accepted_values}; 0 or - removes the rule") from None
 
 
 # They change neither data nor replies, so each server and replica applies them by itself.
 HOT_RULES = ("HOT-BYTES", "HOT-AGE")
-LIMITS = ("MAX-LEN", "MAX-BYTES", "MAX-AGE")
+LIMIT_RULES = ("MAX-LEN", "MAX-BYTES", "MAX-AGE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class StreamRules(Rules):
     max_bytes: int = _count("MAX-BYTES", "Keep at most so many bytes of nodes, as MEMORY USAGE counts them.")
     max_age_ms: int = _milliseconds("MAX-AGE", "Keep entries that are younger, by the time in their IDs.")
     exact: bool = _flag(
-        "EXACT", "Trim to the entry; without it whole nodes are removed, as by `~`.", requires=LIMITS
+        "EXACT", "Trim to the entry; without it whole nodes are removed, as by `~`.", requires=LIMIT_RULES
     )
     keep_unacked: bool = _flag(
         "KEEP-UNACKED",
@@ -236,7 +236,7 @@ class GroupRules(Rules):
     backoff_ms: tuple[int, ...] = _rule(
         (),
         "BACKOFF",
-        f"1 to {BACKOFF_MAX} delays in milliseconds, separated by commas",
+        f"1 to {BACKOFF_VALUES_MAX} delays in milliseconds, separated by commas",
         "Delay before the first, second, ... redelivery; the last value repeats.",
         _parse_milliseconds_list,
         lambda delays: b",".join(b"%d" % delay for delay in delays),

@@ -27,8 +27,10 @@ DUE_FIELD = b"headrace:due"  # the name of an entry's last field; its value: Uni
 BUCKET_MS = cython.declare(cython.longlong, 100)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 DUE_MAX = cython.declare(cython.longlong, 1 << 60)
-ITEM = cython.declare(cython.Py_ssize_t, 3)  # numbers of an entry in a bucket
-DISTRIBUTED_MAX = cython.declare(cython.Py_ssize_t, 1000)  # entries of a bucket that a call distributes
+NUMBERS_PER_ENTRY = cython.declare(cython.Py_ssize_t, 3)  # numbers of an entry in a bucket
+DISTRIBUTED_ENTRIES_MAX = cython.declare(
+    cython.Py_ssize_t, 1000
+)  # entries of a bucket that a call distributes
 
 
 @cython.ccall
@@ -53,12 +55,12 @@ class DueQueue:
 
     due: cython.longlong
     ids: array[int]
-    at: cython.Py_ssize_t
+    next_index: cython.Py_ssize_t
 
     def __init__(self, due: cython.longlong) -> None:
         self.due = due
         self.ids = array("Q")
-        self.at = 0
+        self.next_index = 0
 
 
 @cython.final
@@ -67,29 +69,29 @@ class Schedule:
     """The due times of the entries of one schedule stream."""
 
     stream: Stream
-    ms: cython.ulonglong  # the last entry read from the stream
-    seq: cython.ulonglong
+    last_read_ms: cython.ulonglong  # the last entry read from the stream
+    last_read_seq: cython.ulonglong
     buckets: dict[int, array[int]]
-    numbers: list[int]  # a heap of the keys of buckets
+    bucket_heap: list[int]  # a heap of the keys of buckets
     open_bucket: array[int] | None
-    opening_at: cython.Py_ssize_t
+    open_bucket_at: cython.Py_ssize_t
     queues: dict[int, DueQueue]
-    dues: list[int]  # a heap of the keys of queues
-    last: DueQueue | None  # of the entry that was popped last
+    due_time_heap: list[int]  # a heap of the keys of queues
+    last_popped_queue: DueQueue | None  # of the entry that was popped last
     count: Public[cython.longlong]  # entries in buckets and queues, deleted ones included
     retry_ms: Public[cython.longlong]  # nothing is delivered before: the stream of the entries is full
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.ms = 0
-        self.seq = 0
+        self.last_read_ms = 0
+        self.last_read_seq = 0
         self.buckets = {}
-        self.numbers = []
+        self.bucket_heap = []
         self.open_bucket = None
-        self.opening_at = 0
+        self.open_bucket_at = 0
         self.queues = {}
-        self.dues = []
-        self.last = None
+        self.due_time_heap = []
+        self.last_popped_queue = None
         self.count = 0
         self.retry_ms = 0
 
@@ -97,15 +99,17 @@ class Schedule:
     @cython.exceptval(-1, check=False)
     def has_read_all(self) -> cython.bint:
         """Return whether all entries of the stream were read."""
-        return not stream_id.before(self.ms, self.seq, self.stream.last_ms, self.stream.last_seq)
+        return not stream_id.before(
+            self.last_read_ms, self.last_read_seq, self.stream.last_ms, self.stream.last_seq
+        )
 
     @cython.ccall
     def read_new(self, limit: cython.Py_ssize_t) -> cython.void:
         """Read at most `limit` of the entries that were added to the stream since the last call."""
         if self.has_read_all():
             return
-        ms: cython.ulonglong = self.ms
-        seq: cython.ulonglong = self.seq
+        ms: cython.ulonglong = self.last_read_ms
+        seq: cython.ulonglong = self.last_read_seq
         if seq == U64_MAX:
             ms += 1
             seq = 0
@@ -114,14 +118,14 @@ class Schedule:
         entry: StreamIterator = StreamIterator(self.stream, ms, seq, U64_MAX, U64_MAX, False)
         while limit > 0 and entry.next():
             due: cython.longlong = parse_due_ms(entry.remaining_pieces())
-            self.ms = entry.ms
-            self.seq = entry.seq
+            self.last_read_ms = entry.ms
+            self.last_read_seq = entry.seq
             limit -= 1
             if due >= 0:
                 self._add(due, entry.ms, entry.seq)
         if limit > 0:  # nothing is left; the last entries may be deleted
-            self.ms = self.stream.last_ms
-            self.seq = self.stream.last_seq
+            self.last_read_ms = self.stream.last_ms
+            self.last_read_seq = self.stream.last_seq
 
     @cython.cfunc
     def _add(self, due: cython.longlong, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
@@ -129,77 +133,77 @@ class Schedule:
         bucket = self.buckets.get(number)
         if bucket is None:
             bucket = self.buckets[number] = array("Q")
-            heappush(self.numbers, number)
+            heappush(self.bucket_heap, number)
         bucket.extend((due, ms, seq))
         self.count += 1
 
     @cython.ccall
-    def next_due(self) -> cython.longlong:
+    def next_due_ms(self) -> cython.longlong:
         """Return a time at which pop_due() may find an entry, not after its due time; -1 for none."""
         if self.open_bucket is not None:
             return self.retry_ms
         due: cython.longlong = DUE_MAX
-        if self.dues:
-            due = self.dues[0]
-        if self.numbers:
-            due = min(due, self.numbers[0] * BUCKET_MS)
+        if self.due_time_heap:
+            due = self.due_time_heap[0]
+        if self.bucket_heap:
+            due = min(due, self.bucket_heap[0] * BUCKET_MS)
         return max(due, self.retry_ms) if due < DUE_MAX else -1
 
     def pop_due(self, now: int) -> tuple[int, int, int] | None:
         """Remove and return the first (due, ms, seq) that is due, by due time, then ID.
 
-        Returns None if there is none, or if more must be distributed first: then next_due() is not later
+        Returns None if there is none, or if more must be distributed first: then next_due_ms() is not later
         than now.
         """
         self._forget_empty()
-        if self.open_bucket is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
+        if self.open_bucket is not None or (self.bucket_heap and self.bucket_heap[0] * BUCKET_MS <= now):
             self._distribute(now)
-            if self.open_bucket is not None or (self.numbers and self.numbers[0] * BUCKET_MS <= now):
+            if self.open_bucket is not None or (self.bucket_heap and self.bucket_heap[0] * BUCKET_MS <= now):
                 return None
-        if not self.dues or self.dues[0] > now:
+        if not self.due_time_heap or self.due_time_heap[0] > now:
             return None
-        queue: DueQueue = self.queues[self.dues[0]]
-        queue.at += 2
-        self.last = queue
+        queue: DueQueue = self.queues[self.due_time_heap[0]]
+        queue.next_index += 2
+        self.last_popped_queue = queue
         self.count -= 1
-        return queue.due, queue.ids[queue.at - 2], queue.ids[queue.at - 1]
+        return queue.due, queue.ids[queue.next_index - 2], queue.ids[queue.next_index - 1]
 
     def put_back(self, retry_ms: int) -> None:
         """Put back the entry of the last pop_due(). Nothing is due before retry_ms then."""
-        assert self.last is not None
-        self.last.at -= 2
-        self.last = None
+        assert self.last_popped_queue is not None
+        self.last_popped_queue.next_index -= 2
+        self.last_popped_queue = None
         self.count += 1
         self.retry_ms = retry_ms
 
     @cython.cfunc
     def _forget_empty(self) -> cython.void:
         """Remove the first queue if its entries are popped."""
-        queue: DueQueue | None = self.last
-        self.last = None
-        if queue is not None and queue.at == len(queue.ids):
-            heappop(self.dues)
+        queue: DueQueue | None = self.last_popped_queue
+        self.last_popped_queue = None
+        if queue is not None and queue.next_index == len(queue.ids):
+            heappop(self.due_time_heap)
             del self.queues[queue.due]
 
     @cython.cfunc
     def _distribute(self, now: cython.longlong) -> cython.void:
         """Move entries of buckets that have begun to their queues, a limited number."""
-        left: cython.Py_ssize_t = DISTRIBUTED_MAX
+        left: cython.Py_ssize_t = DISTRIBUTED_ENTRIES_MAX
         while left > 0:
             if self.open_bucket is None:
-                if not self.numbers or self.numbers[0] * BUCKET_MS > now:
+                if not self.bucket_heap or self.bucket_heap[0] * BUCKET_MS > now:
                     return
-                self.open_bucket = self.buckets.pop(heappop(self.numbers))
-                self.opening_at = 0
+                self.open_bucket = self.buckets.pop(heappop(self.bucket_heap))
+                self.open_bucket_at = 0
             bucket = self.open_bucket
-            due: cython.longlong = bucket[self.opening_at]
+            due: cython.longlong = bucket[self.open_bucket_at]
             queue: DueQueue | None = self.queues.get(due)
             if queue is None:
                 queue = self.queues[due] = DueQueue(due)
-                heappush(self.dues, due)
-            queue.ids.append(bucket[self.opening_at + 1])
-            queue.ids.append(bucket[self.opening_at + 2])
-            self.opening_at += ITEM
+                heappush(self.due_time_heap, due)
+            queue.ids.append(bucket[self.open_bucket_at + 1])
+            queue.ids.append(bucket[self.open_bucket_at + 2])
+            self.open_bucket_at += NUMBERS_PER_ENTRY
             left -= 1
-            if self.opening_at == len(bucket):
+            if self.open_bucket_at == len(bucket):
                 self.open_bucket = None

@@ -30,7 +30,7 @@ def memory_bytes(stream: Stream) -> cython.Py_ssize_t:
         if node.run is None:
             total += footprint.object_bytes(node.pack.buf)
         else:
-            total += memory_account.RUN_BYTES + cold_run.run_of(node).removal_bytes()
+            total += memory_account.RUN_BYTES + cold_run.run_of(node).removal_record_bytes()
         more = cursor.next()
     if stream.live_counts is not None:
         total += stream.live_counts.memory_bytes()

@@ -39,7 +39,7 @@ from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
-ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
+ENTRY_SIZE_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)
 IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
 
@@ -55,7 +55,7 @@ class Stream:
 
     memory: MemoryAccount
     nodes: Rax
-    head: Node | None  # the first node; None: must be looked up
+    cached_head: Node | None  # the first node; None: must be looked up
     tail: Node | None  # the last node
     length: Public[cython.ulonglong]
     entries_added: Public[cython.ulonglong]
@@ -71,33 +71,35 @@ class Stream:
     groups_by_name: dict[bytes, Group] | None  # None until the first group
     group_count: cython.Py_ssize_t
     group_memory: MemoryAccount | None  # of all groups and their index; None until the first group
-    references: ReferenceIndex | None  # None: all groups are searched
+    reference_index: ReferenceIndex | None  # None: all groups are searched
     idempotency: IdempotencyStore | None  # None until the first idempotent request
     idmp_duration_s: Public[cython.longlong]
     idmp_maxsize: Public[cython.longlong]
-    epoch: Public[cython.uint]  # of the last snapshot that needs nothing from it; 0: it is in no keyspace yet
+    snapshot_epoch: Public[
+        cython.uint
+    ]  # of the last snapshot that needs nothing from it; 0: it is in no keyspace yet
     image: StreamImage | None  # for the snapshot that is being written; None: none, or it has been written
     rules: Public[StreamRules | None]  # None: there are none
-    has_rules: Public[cython.bint]  # it or one of its groups has rules, or had some
+    may_have_rules: Public[cython.bint]  # it or one of its groups has rules, or had some
 
     def __init__(self) -> None:
         self.memory = MemoryAccount(memory_account.STREAM_BYTES)
         self.nodes = Rax()
-        self.head = self.tail = None
+        self.cached_head = self.tail = None
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
         self.live_counts = self.compaction = self.groups_by_name = self.idempotency = None
         self.cold = None
         self.group_count = 0
-        self.references = None
+        self.reference_index = None
         self.group_memory = None
         self.idmp_duration_s = IDMP_DURATION_S
         self.idmp_maxsize = IDMP_MAXSIZE
-        self.epoch = 0
+        self.snapshot_epoch = 0
         self.image = None
         self.rules = None
-        self.has_rules = False
+        self.may_have_rules = False
 
     # ---- adding
 
@@ -118,7 +120,7 @@ class Stream:
         exceeds 1 GiB.
         """
         raw: cython.Py_ssize_t = node_module.total_length(words, start)
-        if raw > ENTRY_MAX:
+        if raw > ENTRY_SIZE_MAX:
             raise ElementsTooLarge()
         tail: Node | None = self.tail
         if tail is None or not tail.fits(ms, seq, raw, node_bytes_max, node_entries_max):
@@ -126,7 +128,7 @@ class Stream:
         else:
             cap: cython.Py_ssize_t = tail.pack.cap
             if self.image is not None:  # tested here, because most requests come this way
-                self.preserve(tail)
+                self.preserve_node(tail)
             tail.append(ms, seq, words, start, raw)
             if tail.pack.cap != cap:
                 self.memory.add(tail.pack.cap - cap)
@@ -139,7 +141,7 @@ class Stream:
         self.last_seq = seq
 
     @cython.ccall
-    def load_node(self, key: bytes, data: bytes | bytearray) -> cython.void:
+    def append_stored_node(self, key: bytes, data: bytes | bytearray) -> cython.void:
         """Add a stored node after the existing ones. Updates the last ID; the caller sets the other counters.
 
         A bytearray is not copied: the node takes it over. Raises ValueError if key or data are damaged or the
@@ -156,10 +158,10 @@ class Stream:
             if not stream_id.before(self.last_ms, self.last_seq, master.ms, master.seq):
                 raise ValueError(f"node {master} begins inside the one before it")
             self._close_node(tail)
-        self.tail = node_module.checked_node(master.ms, master.seq, block, check)
+        self.tail = node_module.node_from_checked_data(master.ms, master.seq, block, check)
         self.nodes.insert(key, self.tail)
         self.memory.add(memory_account.NODE_BYTES + self.tail.pack.cap)
-        if self.tail.live > 0:
+        if self.tail.live_count > 0:
             self.last_ms = check.last_ms
             self.last_seq = check.last_seq
 
@@ -174,8 +176,8 @@ class Stream:
             return False
         node: Node = walk.node
         was_first: cython.bint = ms == self.first_ms and seq == self.first_seq
-        if node.live == 1:
-            if node.inner:
+        if node.live_count == 1:
+            if node.is_inner:
                 self.mark_deleted(walk)
             self.drop_node(node)
             if was_first:
@@ -194,20 +196,20 @@ class Stream:
     def mark_deleted(self, walk: EntryWalk) -> cython.void:
         """Turn the live entry of walk into a tombstone. The caller must also call record_deletions()."""
         node: Node = walk.node
-        self.preserve(node)
+        self.preserve_node(node)
         node.mark_deleted(walk.at)
-        if node.inner and self.cold is not None:
+        if node.is_inner and self.cold is not None:
             self.cold.record_deleted_id(walk)
 
     @cython.ccall
     def record_deletions(self, node: Node, n: cython.longlong) -> cython.void:
         """Update all counts after n live entries of node were marked as deleted."""
         self.length -= mem.as_unsigned(n)
-        if node.inner and self.cold is not None and self.live_counts is not None:
+        if node.is_inner and self.cold is not None and self.live_counts is not None:
             self.cold.record_deletions(node, n, self.live_counts)
             return
         cap: cython.Py_ssize_t = node.pack.cap
-        node.set_counts(node.live - n, node.deleted + n)
+        node.set_counts(node.live_count - n, node.deleted_count + n)
         if node.pack.cap != cap:
             self.memory.add(node.pack.cap - cap)
         if node is not self.tail and self.live_counts is not None:
@@ -218,22 +220,22 @@ class Stream:
         """Remove node with all its entries. The caller must call update_first_id() if needed."""
         cursor: RaxCursor
         if self.cold is not None:
-            if node.inner:
+            if node.is_inner:
                 self._drop_inner(node, self.cold)
                 return
             self._prepare_drop(node, self.cold)
         if self.image is not None:
-            self.image.preserve(node, True)
+            self.image.preserve_node(node, True)
         self.nodes.remove(node.key())
         if node.run is None:
             self.memory.add(-memory_account.NODE_BYTES - node.pack.cap)
         else:
             self.memory.add(-memory_account.NODE_BYTES)
         if self.live_counts is not None:
-            self.live_counts.last_found = None
-        live: cython.ulonglong = node.live
+            self.live_counts.last_found_node = None
+        live: cython.ulonglong = node.live_count
         self.length -= live
-        self.head = None
+        self.cached_head = None
         if node is self.tail:
             cursor = RaxCursor(self.nodes)
             self.tail = node_module.node_of_cursor(cursor) if cursor.seek("$") else None
@@ -247,24 +249,24 @@ class Stream:
         """Let the node before the tail, which becomes the tail, be in memory; cease to count a cold node."""
         before: Node
         if node.run is not None:
-            cold.remove(node)
+            cold.subtract_from_totals(node)
         elif node is self.tail and self.live_counts is not None:
             cursor: RaxCursor = RaxCursor(self.nodes)
             if cursor.seek("<", node.key()):
                 before = node_module.node_of_cursor(cursor)
                 if before.run is not None:
-                    self.restore_last(before)
+                    self.restore_last_run(before)
 
     @cython.cfunc
     def _drop_inner(self, inner: Node, cold: ColdPart) -> cython.void:
         """Remove an inner node of a run, and the run if it was the last one."""
         outer: Node = cold.outer_of(inner)
-        live: cython.ulonglong = inner.live
-        self.preserve(inner)
+        live: cython.ulonglong = inner.live_count
+        self.preserve_node(inner)
         if self.live_counts is not None:
-            cold.drop(outer, inner, self.live_counts)
+            cold.drop_inner_node(outer, inner, self.live_counts)
         self.length -= live
-        if outer.live == 0:
+        if outer.live_count == 0:
             self.drop_node(outer)
 
     @cython.ccall
@@ -302,7 +304,7 @@ class Stream:
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> EntryWalk | None:
         """Return a walk positioned on the live entry ms-seq; None if it does not exist."""
-        node: Node | None = self.node_for(ms, seq)
+        node: Node | None = self.node_for_id(ms, seq)
         if node is None:
             return None
         walk: EntryWalk = EntryWalk(node)
@@ -315,18 +317,18 @@ class Stream:
         return self.find(ms, seq) is not None
 
     @cython.ccall
-    def node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+    def node_for_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """Return the last node whose master ID is not after ms-seq: the only one that can have that entry."""
         found: Node | None = self._tree_node_for(ms, seq)
         if found is not None and found.run is not None and self.cold is not None:
-            return self.cold.inner_for(found, ms, seq)
+            return self.cold.last_inner_up_to(found, ms, seq)
         return found
 
     @cython.ccall
     def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """Return the first node that may have entries from ms-seq on; None: that is the first node.
 
-        As node_for(), but a run whose last entry is before ms-seq is not read.
+        As node_for_id(), but a run whose last entry is before ms-seq is not read.
         """
         found: Node | None = self._tree_node_for(ms, seq)
         if found is None or found.run is None or self.cold is None:
@@ -335,7 +337,7 @@ class Stream:
         cursor: RaxCursor = RaxCursor(self.nodes)
         if stream_id.before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", found.key()):
             return cold_run.first_inner(node_module.node_of_cursor(cursor))
-        return self.cold.inner_for(found, ms, seq)
+        return self.cold.last_inner_up_to(found, ms, seq)
 
     @cython.cfunc
     def _tree_node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
@@ -345,23 +347,23 @@ class Stream:
             return tail
         live_counts: LiveCounts | None = self.live_counts
         if live_counts is not None and live_counts.is_in_last_found(ms, seq):
-            return live_counts.last_found
+            return live_counts.last_found_node
         cursor: RaxCursor = RaxCursor(self.nodes)
         found: Node | None = (
             node_module.node_of_cursor(cursor) if cursor.seek("<=", stream_id.key_of(ms, seq)) else None
         )
         if live_counts is not None and (found is None or found.run is None):
-            live_counts.last_found = found
+            live_counts.last_found_node = found
         return found
 
     @cython.ccall
     def entries_before(self, node: Node) -> cython.ulonglong:
         """Return the number of live entries in the nodes before node."""
         if node is self.tail or self.live_counts is None:
-            return self.length - mem.as_unsigned(node.live)
-        if node.inner and self.cold is not None:
+            return self.length - mem.as_unsigned(node.live_count)
+        if node.is_inner and self.cold is not None:
             outer: Node = self.cold.outer_of(node)
-            return self.live_counts.count_before(outer) + self.cold.live_before(outer, node)
+            return self.live_counts.count_before(outer) + self.cold.live_count_before(outer, node)
         return self.live_counts.count_before(node)
 
     @cython.ccall
@@ -376,8 +378,8 @@ class Stream:
         if node is not None and node.run is not None and self.cold is not None:
             run: ColdRun = cold_run.run_of(node)
             if not stream_id.before(ms, seq, run.last_ms, run.last_seq):
-                return self.entries_before(node) + mem.as_unsigned(node.live)
-            node = self.cold.inner_for(node, ms, seq)
+                return self.entries_before(node) + mem.as_unsigned(node.live_count)
+            node = self.cold.last_inner_up_to(node, ms, seq)
         if node is None:
             return 0
         total: cython.ulonglong = self.entries_before(node)
@@ -394,11 +396,11 @@ class Stream:
     def first_node(self) -> Node | None:
         """Return the first node, which may be cold; None if there is none."""
         cursor: RaxCursor
-        if self.head is None and self.tail is not None:
+        if self.cached_head is None and self.tail is not None:
             cursor = RaxCursor(self.nodes)
             cursor.seek("^")
-            self.head = node_module.node_of_cursor(cursor)
-        return self.head
+            self.cached_head = node_module.node_of_cursor(cursor)
+        return self.cached_head
 
     @cython.ccall
     def last_id(self) -> StreamId:
@@ -469,9 +471,9 @@ class Stream:
         assert self.live_counts is not None and nodes[-1] is not self.tail
         if self.image is not None:
             for node in nodes:
-                self.image.preserve(node, True)
-        self.ensure_cold_part().replace(nodes, run, self.live_counts, self._image_number())
-        self.head = None
+                self.image.preserve_node(node, True)
+        self.ensure_cold_part().replace_by_cold_node(nodes, run, self.live_counts, self._image_number())
+        self.cached_head = None
 
     @cython.ccall
     def rewrite_runs(self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun) -> cython.void:
@@ -480,35 +482,37 @@ class Stream:
         assert self.live_counts is not None and cold_nodes[-1] is not self.tail
         if self.image is not None:
             for node in cold_nodes:
-                self.image.preserve(node, True)
-        self.ensure_cold_part().rewrite(cold_nodes, nodes, run, self.live_counts, self._image_number())
-        self.head = None
+                self.image.preserve_node(node, True)
+        self.ensure_cold_part().replace_cold_nodes(
+            cold_nodes, nodes, run, self.live_counts, self._image_number()
+        )
+        self.cached_head = None
 
     @cython.ccall
     def append_cold_node(self, node: Node) -> cython.void:
-        """Add a stored cold node after the existing ones, as load_node() does for a node in memory."""
+        """Add a stored cold node after the existing ones, as append_stored_node() does one in memory."""
         run: ColdRun = node.run
         if self.tail is not None:
             self._close_node(self.tail)
         self.nodes.insert(node.key(), node)
         self.memory.add(memory_account.NODE_BYTES)
-        self.ensure_cold_part().add(node)
+        self.ensure_cold_part().add_to_totals(node)
         self.tail = node
         self.last_ms = run.last_ms
         self.last_seq = run.last_seq
 
     @cython.ccall
-    def restore_last(self, node: Node) -> cython.void:
+    def restore_last_run(self, node: Node) -> cython.void:
         """Bring the nodes of the last run, which is followed by the tail or by nothing, into memory."""
         last: cython.bint = node is self.tail
         if self.image is not None:
-            self.image.preserve(node, True)
+            self.image.preserve_node(node, True)
         if self.live_counts is None:
             self.live_counts = LiveCounts(self.compaction, self.memory)
         if last:
             self.live_counts.add(node)
         self.ensure_cold_part().replace_by_inner_nodes(node, self.live_counts, self._image_number())
-        self.head = None
+        self.cached_head = None
         if last:
             cursor: RaxCursor = RaxCursor(self.nodes)
             cursor.seek("$")
@@ -534,10 +538,10 @@ class Stream:
         made: Group = Group(name, ms, seq, entries_read)
         if self.groups_by_name is None:
             self.groups_by_name = {}
-        if self.references is None and self.group_count >= reference_index.SEARCHED_MAX:
+        if self.reference_index is None and self.group_count >= reference_index.UNINDEXED_GROUPS_MAX:
             self._open_index(list(self.groups_by_name.values()))
-        if self.references is not None:
-            self.references.add_group(made)
+        if self.reference_index is not None:
+            self.reference_index.add_group(made)
         self.groups_by_name[name] = made
         made.memory.attach(self._group_account())
         self.group_count += 1
@@ -548,7 +552,7 @@ class Stream:
         """Create the index of references, for groups besides the given ones."""
         index: ReferenceIndex = ReferenceIndex(searched)
         index.tree.memory.attach(self._group_account())
-        self.references = index
+        self.reference_index = index
 
     @cython.cfunc
     def _copy_groups(self, groups: dict[bytes, Group]) -> cython.void:
@@ -559,10 +563,10 @@ class Stream:
         self.group_count = len(made)
         for group in made:
             group.memory.attach(self._group_account())
-        if self.group_count > reference_index.SEARCHED_MAX:
-            self._open_index(made[: reference_index.SEARCHED_MAX])
-            index: ReferenceIndex | None = self.references
-            for group in made[reference_index.SEARCHED_MAX :]:
+        if self.group_count > reference_index.UNINDEXED_GROUPS_MAX:
+            self._open_index(made[: reference_index.UNINDEXED_GROUPS_MAX])
+            index: ReferenceIndex | None = self.reference_index
+            for group in made[reference_index.UNINDEXED_GROUPS_MAX :]:
                 if index is not None:
                     index.add_copied_group(group)
 
@@ -583,8 +587,8 @@ class Stream:
         if dropped is None:
             return False
         dropped.memory.detach()
-        if self.references is not None:
-            self.references.drop_group(dropped)
+        if self.reference_index is not None:
+            self.reference_index.drop_group(dropped)
         self.group_count -= 1
         return True
 
@@ -602,16 +606,16 @@ class Stream:
 
     @cython.ccall
     @cython.exceptval(-1, check=True)
-    def undelivered(self, group: Group) -> cython.ulonglong:
+    def undelivered_count(self, group: Group) -> cython.ulonglong:
         """Return the number of live entries after the group's last ID."""
         return mem.sub_u64(self.length, self.count_up_to(group.last_ms, group.last_seq))
 
     @cython.ccall
     @cython.exceptval(-2, check=True)
-    def undelivered_or_unknown(self, group: Group) -> cython.longlong:
-        """Return undelivered(); -1 if the group's last ID is in a cold run that cannot be read."""
+    def undelivered_count_or_unknown(self, group: Group) -> cython.longlong:
+        """Return undelivered_count(); -1 if the group's last ID is in a cold run that cannot be read."""
         try:
-            return mem.as_signed(self.undelivered(group))
+            return mem.as_signed(self.undelivered_count(group))
         except DamagedColdRun:
             return -1
 
@@ -624,14 +628,14 @@ class Stream:
         """
         if group.passed_count < 0:
             return group.lost_unread
-        undelivered: cython.longlong = self.undelivered_or_unknown(group)
+        undelivered: cython.longlong = self.undelivered_count_or_unknown(group)
         if undelivered < 0:
             return group.lost_unread
         accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + mem.as_unsigned(undelivered)
         return group.lost_unread + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
 
     @cython.ccall
-    def start_counting(self, group: Group) -> cython.void:
+    def start_counting_losses(self, group: Group) -> cython.void:
         """Count lost entries from now on; `lost_unread` of the group has those before.
 
         If the group's last ID is in a run that cannot be read, they are counted from the next delivery on.
@@ -647,14 +651,14 @@ class Stream:
         """
         if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
             return -1
-        undelivered: cython.longlong = self.undelivered_or_unknown(group)
+        undelivered: cython.longlong = self.undelivered_count_or_unknown(group)
         if undelivered < 0:
             return -1
         return mem.as_signed(mem.sub_u64(self.entries_added, mem.as_unsigned(undelivered)))
 
     @cython.ccall
     @cython.exceptval(-2, check=True)
-    def derived_passed(self, group: Group) -> cython.longlong:
+    def derived_passed_count(self, group: Group) -> cython.longlong:
         """Return `passed_count` of a group as a reader of a snapshot derives it from what Redis stores.
 
         -1 if it cannot be derived: see _passed_without_losses().
@@ -671,9 +675,9 @@ class Stream:
     @cython.exceptval(-1, check=False)
     def _must_store_losses(self, group: Group) -> cython.bint:
         """Return whether it has lost entries, or a reader would think so."""
-        if group.lost_pending != 0 or self.lost_unread_count(group) != 0:
+        if group.lost_pending_count != 0 or self.lost_unread_count(group) != 0:
             return True
-        return group.passed_count != self.derived_passed(group)
+        return group.passed_count != self.derived_passed_count(group)
 
     @cython.ccall
     def set_idempotency(self, idempotency: IdempotencyStore) -> cython.void:
@@ -684,34 +688,34 @@ class Stream:
     # ---- snapshots
 
     @cython.ccall
-    def freeze(self, number: cython.uint) -> StreamImage:
+    def frozen_image(self, number: cython.uint) -> StreamImage:
         """Return an image of the stream as it is now, which stays so while the stream changes.
 
         number: that of the snapshot; higher than in any image of this stream before. An earlier image must
         be closed. The cost grows with the number of consumers and blocks of pending entries, not of entries.
         """
         image: StreamImage = self._image(number)
-        image.groups = [group.freeze() for group in self.groups()]
+        image.groups = [group.frozen_copy() for group in self.groups()]
         if self.idempotency is not None:
-            image.idempotency = self.idempotency.freeze()
+            image.idempotency = self.idempotency.frozen_copy()
         self.image = image
         return image
 
     @cython.ccall
-    def view(self) -> StreamImage:
+    def view_image(self) -> StreamImage:
         """Return an image that shares everything with the stream. It is valid until the next change."""
-        image: StreamImage = self._image(stream_image.VIEW)
+        image: StreamImage = self._image(stream_image.VIEW_NUMBER)
         image.groups = self.groups()
         image.idempotency = self.idempotency
         return image
 
     @cython.ccall
-    def preserve(self, node: Node) -> cython.void:
+    def preserve_node(self, node: Node) -> cython.void:
         """Let a snapshot keep the bytes of node; called before the node changes."""
         if self.image is not None:
-            if node.inner and self.cold is not None:
+            if node.is_inner and self.cold is not None:
                 node = self.cold.outer_of(node)
-            self.image.preserve(node)
+            self.image.preserve_node(node)
             if self.image.closed:
                 self.image = None
 
@@ -729,7 +733,7 @@ class Stream:
         image.max_deleted_ms = self.max_deleted_ms
         image.max_deleted_seq = self.max_deleted_seq
         image.rules = self.rules
-        image.losses = self._losses()
+        image.losses_by_group = self._losses()
         image.idmp_duration_s = self.idmp_duration_s
         image.idmp_maxsize = self.idmp_maxsize
         return image
@@ -740,7 +744,9 @@ class Stream:
         if self.groups_by_name is not None:
             for group in self.groups():
                 if self._must_store_losses(group):
-                    found.append((group.name, group.passed_count, group.lost_unread, group.lost_pending))
+                    found.append(
+                        (group.name, group.passed_count, group.lost_unread, group.lost_pending_count)
+                    )
         return found
 
     # ---- the whole stream
@@ -761,13 +767,13 @@ class Stream:
                 other.tail = node.copy()
                 other.memory.add(memory_account.NODE_BYTES + other.tail.pack.cap)
             else:
-                other.tail = cold_run.copy_of(node)
+                other.tail = cold_run.copy_cold_node(node)
                 other.memory.add(memory_account.NODE_BYTES)
-                other.ensure_cold_part().add(other.tail)
+                other.ensure_cold_part().add_to_totals(other.tail)
             other.nodes.insert(cursor.key, other.tail)
             more = cursor.next()
         other.rules = self.rules
-        other.has_rules = self.has_rules
+        other.may_have_rules = self.may_have_rules
         other.length = self.length
         other.entries_added = self.entries_added
         other.last_ms = self.last_ms
@@ -807,8 +813,8 @@ class Stream:
                 weight += memory_account.NODE_BYTES + node.pack.cap
             else:
                 run: ColdRun = node.run
-                weight += memory_account.NODE_BYTES + memory_account.RUN_BYTES + run.removal_bytes()
-                cold.add(1, run.inner_count(), node.live, run.memory_bytes)
+                weight += memory_account.NODE_BYTES + memory_account.RUN_BYTES + run.removal_record_bytes()
+                cold.add(1, run.inner_count(), node.live_count, run.bytes_if_loaded)
             for inner in cold_run.inner_nodes_or_self(node):
                 inner.check()
                 walk: EntryWalk = EntryWalk(inner)
@@ -820,7 +826,7 @@ class Stream:
                     first = first or here
                     last = here
                     alive += 1
-            assert node.run is None or node.live == alive - before, f"{node.live} counted in a run"
+            assert node.run is None or node.live_count == alive - before, f"{node.live_count} in a run"
             before = alive
             more = cursor.next()
         assert self.cold is not None or cold.run_count == 0
@@ -831,11 +837,11 @@ class Stream:
                 cold.node_count,
                 cold.entry_count,
             )
-            assert part.memory_bytes == cold.memory_bytes, (
-                f"{part.memory_bytes} bytes cold, not {cold.memory_bytes}"
+            assert part.bytes_if_loaded == cold.bytes_if_loaded, (
+                f"{part.bytes_if_loaded} bytes cold, not {cold.bytes_if_loaded}"
             )
         assert self.tail is tail, "the tail is not the last node"
-        assert self.head is None or self.head.key() == (cursor.seek("^") and cursor.key)
+        assert self.cached_head is None or self.cached_head.key() == (cursor.seek("^") and cursor.key)
         assert alive == self.length, f"{alive} entries, length says {self.length}"
         assert self.first_id() == (first or StreamId(0, 0)), f"first is {first}, not {self.first_id()}"
         assert last == self.last_entry_id()
@@ -848,9 +854,9 @@ class Stream:
             group.check()
             weight += group.memory.total
         assert self.group_count == len(self.groups())
-        if self.references is not None:
-            self.references.check(self.groups())
-            weight += self.references.tree.memory.total
+        if self.reference_index is not None:
+            self.reference_index.check(self.groups())
+            weight += self.reference_index.tree.memory.total
         if self.idempotency is not None:
             weight += self.idempotency.memory.total
         assert weight == self.memory.total, f"weighs {weight}, not {self.memory.total}"
@@ -881,7 +887,7 @@ class Stream:
         room: Listpack | None = None
         if self.tail is not None:
             if self.image is not None:
-                self.preserve(self.tail)
+                self.preserve_node(self.tail)
             cap: cython.Py_ssize_t = self.tail.pack.cap
             room = self.tail.pack.transfer_buffer()
             self.memory.add(self.tail.pack.cap - cap)

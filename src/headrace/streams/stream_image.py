@@ -9,18 +9,20 @@
                           1150-0: its bytes, before a trim dropped it
 
 The walk goes through the nodes in order of their IDs and takes each from the tree, or from `_preserved` if it
-has changed. Before a node changes or is dropped, the stream calls preserve(). A node that was added later
-has the number of the image from the beginning. So an image costs memory only for nodes that change before
-the walk has reached them.
+has changed. Before a node changes or is dropped, the stream calls preserve_node(). A node that was added
+later has the number of the image from the beginning. So an image costs memory only for nodes that change
+before the walk has reached them.
 
 Another thread may still read nodes that the walk has returned (shared_string of persistence/rdb/output.py).
-So preserve() leaves the block of every node to the image, and a node that changes uses a copy from then on.
+So preserve_node() leaves the block of every node to the image, and a node that changes uses a copy from then
+on.
 
 For a cold node the walk returns its inner nodes, which are read for this walk alone; or its run, if
-by_reference is set.
+runs_by_reference is set.
 
-Groups and idempotency records are copies that share memory with those of the stream (PendingEntries.freeze).
-A view (Stream.view) shares everything: it is valid only until the next change of the stream.
+Groups and idempotency records are copies that share memory with those of the stream
+(PendingEntries.frozen_copy). A view (Stream.view_image) shares everything: it is valid only until the next
+change of the stream.
 """
 
 from __future__ import annotations
@@ -45,27 +47,29 @@ from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 from headrace.visibility import Public
 
-VIEW = cython.declare(cython.uint, 0xFFFFFFFF)  # no image has this number
-NO_NODES = cython.declare(RaxCursor, RaxCursor(Rax()))
+VIEW_NUMBER = cython.declare(cython.uint, 0xFFFFFFFF)  # no image has this number
+EMPTY_CURSOR = cython.declare(RaxCursor, RaxCursor(Rax()))
 
 
 @cython.final
 @cython.cclass
 class StreamImage:
-    """The counters and groups of a stream, and a walk over its nodes. Created by Stream.freeze or view.
+    """The counters and groups of a stream, and a walk over its nodes.
+
+    Created by Stream.frozen_image or view_image.
 
     After next_node() returned True, `ms` and `seq` are the master ID of the node, and `data` is the block
-    that begins with its `size` bytes, which do not change before close(). Those of a view are valid until
-    the stream changes. If by_reference is set and the node is cold, `run` is its run instead, `live` and
-    `tombstones` are its counts, and there is no data.
+    that begins with its `node_size` bytes, which do not change before close(). Those of a view are valid
+    until the stream changes. If runs_by_reference is set and the node is cold, `run` is its run instead,
+    `node_live_count` and `node_tombstone_count` are its counts, and there is no data.
     """
 
     number: cython.uint
     closed: cython.bint
     node_count: cython.Py_ssize_t  # with the inner nodes of cold runs
-    item_count: cython.Py_ssize_t  # nodes in the tree: a run is one
+    tree_node_count: cython.Py_ssize_t  # nodes in the tree: a run is one
     has_runs: cython.bint  # some of these are runs
-    by_reference: Public[cython.bint]
+    runs_by_reference: Public[cython.bint]
     length: cython.ulonglong
     entries_added: cython.ulonglong
     last_ms: cython.ulonglong
@@ -80,15 +84,15 @@ class StreamImage:
     idmp_maxsize: cython.longlong
     rules: StreamRules | None
     # name, passed, lost_unread, lost_pending of groups that have lost entries, or seem to have
-    losses: list[tuple[bytes, int, int, int]]
+    losses_by_group: list[tuple[bytes, int, int, int]]
     # The current node.
-    ms: cython.ulonglong
-    seq: cython.ulonglong
-    data: Any
-    size: cython.Py_ssize_t
-    run: ColdRun | None
-    live: cython.longlong
-    tombstones: cython.longlong
+    node_ms: cython.ulonglong
+    node_seq: cython.ulonglong
+    node_data: Any
+    node_size: cython.Py_ssize_t
+    node_run: ColdRun | None
+    node_live_count: cython.longlong
+    node_tombstone_count: cython.longlong
     # The walk.
     _cursor: RaxCursor
     _ahead: Node | None  # the node at the cursor; None: the tree has no more
@@ -101,8 +105,8 @@ class StreamImage:
     def __init__(self, nodes: Rax, number: cython.uint) -> None:
         self.number = number
         self.closed = False
-        self.node_count = self.item_count = nodes.key_count
-        self.has_runs = self.by_reference = False
+        self.node_count = self.tree_node_count = nodes.key_count
+        self.has_runs = self.runs_by_reference = False
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
@@ -110,12 +114,12 @@ class StreamImage:
         self.idempotency = None
         self.idmp_duration_s = self.idmp_maxsize = 0
         self.rules = None
-        self.losses = []
-        self.ms = self.seq = 0
-        self.data = None
-        self.size = 0
-        self.run = None
-        self.live = self.tombstones = 0
+        self.losses_by_group = []
+        self.node_ms = self.node_seq = 0
+        self.node_data = None
+        self.node_size = 0
+        self.node_run = None
+        self.node_live_count = self.node_tombstone_count = 0
         self._inner = []
         self._inner_at = 0
         self._cursor = RaxCursor(nodes)
@@ -140,11 +144,11 @@ class StreamImage:
             self._read_ahead(self._cursor.next())
         node = self._ahead
         if self._preserved and (node is None or self._preserved[0][0] < node.key()):
-            self._position, self.data, self.size = heappop(self._preserved)
-            self.ms = mem.u64be(self._position, 0)
-            self.seq = mem.u64be(self._position, 8)
-            self.run = None
-            return self.size >= 0 or self._show_cold(self.data)
+            self._position, self.node_data, self.node_size = heappop(self._preserved)
+            self.node_ms = mem.u64be(self._position, 0)
+            self.node_seq = mem.u64be(self._position, 8)
+            self.node_run = None
+            return self.node_size >= 0 or self._show_cold(self.node_data)
         if node is None:
             return False
         self._position = self._cursor.key
@@ -157,27 +161,27 @@ class StreamImage:
     @cython.cfunc
     def _show(self, node: Node) -> cython.void:
         """Make a node in memory the current one."""
-        self.ms = node.ms
-        self.seq = node.seq
-        self.data = node.pack.buf
-        self.size = node.pack.used + 1
-        self.run = None
+        self.node_ms = node.ms
+        self.node_seq = node.seq
+        self.node_data = node.pack.buf
+        self.node_size = node.pack.used + 1
+        self.node_run = None
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _show_cold(self, node: Node) -> cython.bint:
         """Make a cold node, or the first of its inner nodes, the current one."""
-        if not self.by_reference:
+        if not self.runs_by_reference:
             self._inner = cold_run.run_of(node).read_nodes()
             self._inner_at = 0
             return self.next_node()
-        self.ms = node.ms
-        self.seq = node.seq
-        self.data = None
-        self.size = 0
-        self.run = node.run
-        self.live = node.live
-        self.tombstones = node.deleted
+        self.node_ms = node.ms
+        self.node_seq = node.seq
+        self.node_data = None
+        self.node_size = 0
+        self.node_run = node.run
+        self.node_live_count = node.live_count
+        self.node_tombstone_count = node.deleted_count
         return True
 
     @cython.ccall
@@ -189,18 +193,18 @@ class StreamImage:
             return False
         node: Node = node_module.node_of_cursor(cursor)
         nodes: list[Node] = cold_run.inner_nodes_or_self(node)
-        walk: EntryWalk = EntryWalk(nodes[max(cold_run.inner_index(nodes, ms, seq), 0)])
+        walk: EntryWalk = EntryWalk(nodes[max(cold_run.last_index_up_to(nodes, ms, seq), 0)])
         return walk.seek(ms, seq) and walk.ms == ms and walk.seq == seq
 
     @cython.ccall
     def copy_node(self) -> Node:
         """Return a copy of the current node."""
-        p: cython.p_const_uchar = self.data
-        data: bytearray = bytearray(mem.to_bytes(p, 0, self.size))
-        return Node(self.ms, self.seq, Listpack.from_bytes(data))
+        p: cython.p_const_uchar = self.node_data
+        data: bytearray = bytearray(mem.to_bytes(p, 0, self.node_size))
+        return Node(self.node_ms, self.node_seq, Listpack.from_bytes(data))
 
     @cython.ccall
-    def preserve(self, node: Node, dropped: cython.bint = False) -> cython.void:
+    def preserve_node(self, node: Node, dropped: cython.bint = False) -> cython.void:
         """Keep the bytes of a node that is about to change, or to be dropped.
 
         The walk and its reader keep the block. A node that is not dropped uses a copy from then on.
@@ -212,7 +216,7 @@ class StreamImage:
         key = node.key()
         if node.run is not None:
             if key > self._position:
-                heappush(self._preserved, (key, cold_run.copy_of(node), -1))
+                heappush(self._preserved, (key, cold_run.copy_cold_node(node), -1))
             return
         if key > self._position:
             heappush(self._preserved, (key, node.pack.buf, node.pack.used + 1))
@@ -222,11 +226,11 @@ class StreamImage:
     @cython.ccall
     def is_frozen(self) -> cython.bint:
         """Return whether the image is not a view, so that it stays valid while the stream changes."""
-        return self.number != VIEW
+        return self.number != VIEW_NUMBER
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Free what the image holds. The stream may still call preserve(), which then does nothing."""
+        """Free what the image holds. The stream may still call preserve_node(), which then does nothing."""
         self.closed = True
         self.end_walk()
         self._preserved = []
@@ -237,15 +241,15 @@ class StreamImage:
         group: Group
         if self.is_frozen():
             for group in self.groups:
-                group.pending.release()
+                group.pending.free_memory()
         self.groups = []
         self.idempotency = None
-        self.data = None
-        self.run = None
+        self.node_data = None
+        self.node_run = None
         self._inner = []
         self._inner_at = 0
         self._ahead = None
-        self._cursor = NO_NODES
+        self._cursor = EMPTY_CURSOR
 
     @cython.cfunc
     def _read_ahead(self, more: cython.bint) -> cython.void:

@@ -48,15 +48,15 @@ def trim_by_length(
     while stream.length > maxlen:
         node = stream.first_node()
         excess = stream.length - maxlen
-        if node is not None and (node.live > excess or _is_above(limit, removed + node.live)):
+        if node is not None and (node.live_count > excess or _is_above(limit, removed + node.live_count)):
             node = _first_inner_node(node, removed)
-        if node is None or _is_above(limit, removed + node.live):
+        if node is None or _is_above(limit, removed + node.live_count):
             break
-        if node.live > excess:
+        if node.live_count > excess:
             if not approximate:
                 removed += _delete_oldest(stream, node, excess)
             break
-        removed += node.live
+        removed += node.live_count
         stream.drop_node(node)
     if removed > 0:
         stream.update_first_id()
@@ -84,15 +84,17 @@ def trim_by_id(
     node: Node | None
     while True:
         node = stream.first_node()
-        if node is not None and (not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live)):
+        if node is not None and (
+            not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live_count)
+        ):
             node = _first_inner_node(node, removed)
-        if node is None or _is_above(limit, removed + node.live):
+        if node is None or _is_above(limit, removed + node.live_count):
             break
         if not _ends_before(node, ms, seq):
             if not approximate:
                 removed += _delete_before(stream, node, ms, seq)
             break
-        removed += node.live
+        removed += node.live_count
         stream.drop_node(node)
     if removed > 0:
         stream.update_first_id()
@@ -128,18 +130,18 @@ def count_reached(
         node = node_module.node_of_cursor(cursor)
         nodes = [node]
         if node.run is not None:
-            whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
-            if not whole or _is_above(limit, found + node.live):  # the trim may end in the run
+            whole = _ends_before(node, ms, seq) if by_id else node.live_count <= excess - found
+            if not whole or _is_above(limit, found + node.live_count):  # the trim may end in the run
                 nodes = cold_run.inner_nodes_or_self(node)
         for inner in nodes:
-            live = inner.live
+            live = inner.live_count
             if _is_above(limit, found + live) or not (by_id or excess > found):
                 return found
             if not by_id:
                 live = min(live, excess - found)
             elif not _ends_before(inner, ms, seq):
                 live = _count_before(inner, ms, seq)
-            if live < inner.live:
+            if live < inner.live_count:
                 return found if approximate else found + live
             found += live
         more = cursor.next()
@@ -147,7 +149,7 @@ def count_reached(
 
 
 @cython.ccall
-def require_last_run(
+def ensure_last_run_loaded(
     stream: Stream,
     policy: cython.int,
     by_id: cython.bint,
@@ -172,11 +174,11 @@ def require_last_run(
         node = node_module.node_of_cursor(cursor)
         if node.run is None:
             break
-        whole = _ends_before(node, ms, seq) if by_id else node.live <= excess - found
-        if policy != references.KEEPREF or not whole or _is_above(limit, found + node.live):
-            cold_reads.require_run(cold_run.run_of(node), found == 0)
+        whole = _ends_before(node, ms, seq) if by_id else node.live_count <= excess - found
+        if policy != references.KEEPREF or not whole or _is_above(limit, found + node.live_count):
+            cold_reads.ensure_run_loaded(cold_run.run_of(node), found == 0)
             break
-        found += node.live
+        found += node.live_count
         more = cursor.next()
 
 
@@ -246,10 +248,10 @@ class PolicyTrim:
     policy: cython.int
     by_id: cython.bint
     maxlen: cython.ulonglong
-    ms: cython.ulonglong
-    seq: cython.ulonglong
-    log: Deletions | None
-    lowest_read_id: (
+    minid_ms: cython.ulonglong
+    minid_seq: cython.ulonglong
+    deletions: Deletions | None
+    lowest_last_id: (
         StreamId | None
     )  # entries after it have not been read by all groups; None: that does not matter
 
@@ -267,10 +269,10 @@ class PolicyTrim:
         self.policy = policy
         self.by_id = by_id
         self.maxlen = maxlen
-        self.ms = ms
-        self.seq = seq
-        self.log = log
-        self.lowest_read_id = references.lowest_last_id(stream) if policy == references.ACKED else None
+        self.minid_ms = ms
+        self.minid_seq = seq
+        self.deletions = log
+        self.lowest_last_id = references.lowest_last_id(stream) if policy == references.ACKED else None
 
     @cython.cfunc
     def run(self, limit: cython.longlong) -> cython.longlong:
@@ -286,11 +288,11 @@ class PolicyTrim:
             nodes = inner_nodes_for_trim(node_module.node_of_cursor(cursor), removed)
             more = len(nodes) > 0
             for node in nodes:
-                more = stream.length > self.maxlen and not _is_above(limit, removed + node.live)
+                more = stream.length > self.maxlen and not _is_above(limit, removed + node.live_count)
                 if not more:
                     break
                 more = self._delete_from(node)
-                if node.live == 0:
+                if node.live_count == 0:
                     stream.drop_node(node)
                 removed = mem.as_signed(length - stream.length)
                 if not more:
@@ -306,23 +308,23 @@ class PolicyTrim:
         """Delete the entries of node that the policy permits; return False if the trim ends in it."""
         gone: cython.longlong = 0
         excess: cython.longlong = mem.as_signed(self.stream.length - self.maxlen)
-        whole: cython.bint = excess >= node.live
+        whole: cython.bint = excess >= node.live_count
         walk: EntryWalk = EntryWalk(node)
         while walk.next():
-            if self.lowest_read_id is not None and stream_id.before(
-                self.lowest_read_id.ms, self.lowest_read_id.seq, walk.ms, walk.seq
+            if self.lowest_last_id is not None and stream_id.before(
+                self.lowest_last_id.ms, self.lowest_last_id.seq, walk.ms, walk.seq
             ):
                 whole = False  # referenced, and so is all that follows
                 break
             if self.by_id:
-                whole = stream_id.before(walk.ms, walk.seq, self.ms, self.seq)
+                whole = stream_id.before(walk.ms, walk.seq, self.minid_ms, self.minid_seq)
                 if not whole:
                     break
             elif excess == gone:
                 break
             if not walk.deleted and self._release(walk):
-                if self.log is not None:
-                    self.log.add_entry(walk.ms, walk.seq)
+                if self.deletions is not None:
+                    self.deletions.add_entry(walk.ms, walk.seq)
                 self.stream.mark_deleted(walk)
                 gone += 1
         _record_deletions(self.stream, node, gone)
@@ -334,8 +336,8 @@ class PolicyTrim:
         """Return whether an entry that all groups have read may be deleted; DELREF drops its references."""
         if self.policy == references.ACKED:
             return not references.is_pending(self.stream, walk.ms, walk.seq)
-        if self.log is not None:
-            self.log.add_references(self.stream, walk.ms, walk.seq)
+        if self.deletions is not None:
+            self.deletions.add_references(self.stream, walk.ms, walk.seq)
         references.drop_references(self.stream, walk.ms, walk.seq)
         return True
 

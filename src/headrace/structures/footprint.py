@@ -14,26 +14,28 @@ from typing import Any
 
 import cython
 
-GRAIN = cython.declare(cython.Py_ssize_t, 16)
-POOLED_MAX = cython.declare(cython.Py_ssize_t, 512)
-MALLOC_HEAD = cython.declare(cython.Py_ssize_t, 8)
-COLLECTED = cython.declare(cython.Py_ssize_t, 1 << 14)  # Py_TPFLAGS_HAVE_GC
+ALLOCATION_GRANULARITY = cython.declare(cython.Py_ssize_t, 16)
+POOLED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 512)
+MALLOC_HEADER_BYTES = cython.declare(cython.Py_ssize_t, 8)
+HAVE_GC_FLAG = cython.declare(cython.Py_ssize_t, 1 << 14)  # Py_TPFLAGS_HAVE_GC
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def allocated_bytes(n: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the bytes that the allocator uses for a block of n bytes."""
-    if n > POOLED_MAX:
-        n += MALLOC_HEAD
-    return (n + GRAIN - 1) // GRAIN * GRAIN
+    if n > POOLED_BYTES_MAX:
+        n += MALLOC_HEADER_BYTES
+    return (n + ALLOCATION_GRANULARITY - 1) // ALLOCATION_GRANULARITY * ALLOCATION_GRANULARITY
 
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def instance_bytes(cls: Any) -> cython.Py_ssize_t:
     """Return the bytes that an instance of this type takes, without the objects that it refers to."""
-    return allocated_bytes(cls.__basicsize__ + (GRAIN if cls.__flags__ & COLLECTED else 0))
+    return allocated_bytes(
+        cls.__basicsize__ + (ALLOCATION_GRANULARITY if cls.__flags__ & HAVE_GC_FLAG else 0)
+    )
 
 
 @cython.ccall
@@ -44,5 +46,5 @@ def object_bytes(value: Any) -> cython.Py_ssize_t:
     own: cython.Py_ssize_t
     if type(value) is bytes:
         return allocated_bytes(size)
-    own = type(value).__basicsize__ + (GRAIN if type(value).__flags__ & COLLECTED else 0)
+    own = type(value).__basicsize__ + (ALLOCATION_GRANULARITY if type(value).__flags__ & HAVE_GC_FLAG else 0)
     return allocated_bytes(own) + allocated_bytes(size - own)

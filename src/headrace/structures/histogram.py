@@ -14,9 +14,11 @@ import cython
 
 from headrace import mem
 
-STEPS = cython.declare(cython.Py_ssize_t, 128)  # counters in an octave
-STEP_BITS = cython.declare(cython.int, 8)  # a number of at most so many bits has a counter of its own
-LONGEST = cython.declare(cython.longlong, (1 << 40) - 1)  # 18 minutes; longer durations are counted as this
+COUNTERS_PER_OCTAVE = cython.declare(cython.Py_ssize_t, 128)  # counters in an octave
+EXACT_BITS = cython.declare(cython.int, 8)  # a number of at most so many bits has a counter of its own
+LONGEST_NS = cython.declare(
+    cython.longlong, (1 << 40) - 1
+)  # 18 minutes; longer durations are counted as this
 OCTAVE_BYTES = cython.declare(cython.Py_ssize_t, 128 * 8)
 
 SHORTEST_SHOWN_NS = 1024  # the upper end of the first bucket of octaves
@@ -27,20 +29,20 @@ SHORTEST_SHOWN_NS = 1024  # the upper end of the first bucket of octaves
 @cython.exceptval(check=False)
 def _counter_of(ns: cython.longlong) -> cython.Py_ssize_t:
     """Return the index of the counter for a non-negative duration."""
-    if ns < STEPS:
+    if ns < COUNTERS_PER_OCTAVE:
         return ns
-    shift: cython.int = mem.bit_length(ns) - STEP_BITS
-    return (shift + 1) * STEPS + (ns >> shift) - STEPS
+    shift: cython.int = mem.bit_length(ns) - EXACT_BITS
+    return (shift + 1) * COUNTERS_PER_OCTAVE + (ns >> shift) - COUNTERS_PER_OCTAVE
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
+def longest_ns_of_counter(counter: cython.Py_ssize_t) -> cython.longlong:
     """Return the longest duration, in nanoseconds, that the counter with this index covers."""
-    if counter < STEPS:
+    if counter < COUNTERS_PER_OCTAVE:
         return counter
-    shift: cython.longlong = counter // STEPS - 1
-    end: cython.longlong = counter % STEPS + STEPS + 1
+    shift: cython.longlong = counter // COUNTERS_PER_OCTAVE - 1
+    end: cython.longlong = counter % COUNTERS_PER_OCTAVE + COUNTERS_PER_OCTAVE + 1
     return (end << shift) - 1
 
 
@@ -49,22 +51,22 @@ def longest_of(counter: cython.Py_ssize_t) -> cython.longlong:
 class Histogram:
     """Counts of durations in nanoseconds."""
 
-    counters: cython.Py_ssize_t  # capacity of the block
+    counter_capacity: cython.Py_ssize_t  # capacity of the block
     buf: bytearray
     p: cython.p_uchar
 
     def __init__(self) -> None:
-        self.counters = 0
+        self.counter_capacity = 0
         self.buf = bytearray()
         self.p = self.buf
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def add(self, ns: cython.longlong) -> cython.int:
-        """Count a duration in nanoseconds, not negative; one above LONGEST counts as LONGEST."""
+        """Count a duration in nanoseconds, not negative; one above LONGEST_NS counts as LONGEST_NS."""
         counter: cython.Py_ssize_t = _counter_of(ns)
-        if counter >= self.counters:
-            counter = min(counter, _counter_of(LONGEST))
+        if counter >= self.counter_capacity:
+            counter = min(counter, _counter_of(LONGEST_NS))
             self._grow(counter)
         mem.put_u64le(self.p, 8 * counter, mem.u64le(self.p, 8 * counter) + 1)
         return 0
@@ -73,26 +75,26 @@ class Histogram:
     @cython.exceptval(-1, check=False)
     def _grow(self, counter: cython.Py_ssize_t) -> cython.int:
         """Grow the block to the octave of that counter."""
-        octaves: cython.Py_ssize_t = counter // STEPS + 1
-        if octaves * STEPS <= self.counters:
+        octaves: cython.Py_ssize_t = counter // COUNTERS_PER_OCTAVE + 1
+        if octaves * COUNTERS_PER_OCTAVE <= self.counter_capacity:
             return 0
         self.buf = self.buf + bytearray(octaves * OCTAVE_BYTES - len(self.buf))
         self.p = self.buf
-        self.counters = octaves * STEPS
+        self.counter_capacity = octaves * COUNTERS_PER_OCTAVE
         return 0
 
-    def total(self) -> int:
+    def total_count(self) -> int:
         """Return how many durations were counted."""
         return sum(count for _, count in self._counted())
 
     def percentile(self, percent: float) -> int:
         """Return the duration in nanoseconds that `percent` % of all do not exceed; 0 if there are none."""
-        wanted = max(1, int(percent / 100 * self.total() + 0.5))
+        wanted = max(1, int(percent / 100 * self.total_count() + 0.5))
         found = 0
         for counter, count in self._counted():
             found += count
             if found >= wanted:
-                return longest_of(counter)
+                return longest_ns_of_counter(counter)
         return 0
 
     def cumulative_buckets(self) -> list[tuple[int, int]]:
@@ -107,7 +109,7 @@ class Histogram:
             while counter > _counter_of(end):
                 end *= 2
             found += count
-            microseconds = longest_of(_counter_of(end)) // 1000
+            microseconds = longest_ns_of_counter(_counter_of(end)) // 1000
             if shown and shown[-1][0] == microseconds:
                 shown.pop()
             shown.append((microseconds, found))

@@ -23,8 +23,8 @@ from headrace import mem
 from headrace.errors import ElementsTooLarge
 from headrace.structures import listpack_walk
 
-HEADER = cython.declare(cython.Py_ssize_t, 6)
-END = cython.declare(cython.uchar, 0xFF)
+HEADER_BYTES = cython.declare(cython.Py_ssize_t, 6)
+END_BYTE = cython.declare(cython.uchar, 0xFF)
 COUNT_UNKNOWN = cython.declare(cython.uint, 65535)
 TOTAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 0xFFFFFFFF)  # the header stores it in 32 bits
 INTEGER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 10)
@@ -51,17 +51,17 @@ class Listpack:
     count: cython.uint
 
     def __init__(self, cap: cython.Py_ssize_t = 64) -> None:
-        self.cap = max(cap, HEADER + 1)
+        self.cap = max(cap, HEADER_BYTES + 1)
         self.buf = mem.alloc(self.cap)
         self.p = self.buf
-        self.used = HEADER
+        self.used = HEADER_BYTES
         self.count = 0
         self._seal()
 
     @staticmethod
     def from_bytes(data: bytes | bytearray) -> Listpack:
         """Copy a stored listpack. Raises ValueError if it is damaged."""
-        count: cython.Py_ssize_t = listpack_walk.check(data)
+        count: cython.Py_ssize_t = listpack_walk.validate_and_count(data)
         pack: Listpack = Listpack(len(data))
         source: cython.p_const_uchar = data
         pack._copy_elements(source, len(data) - 1)
@@ -175,7 +175,7 @@ class Listpack:
         self.p = self.buf
         self.cap = self.used + 1
         mem.copy(self.p, 0, successor.p, 0, self.cap)
-        successor.used = HEADER
+        successor.used = HEADER_BYTES
         successor._seal()
         return successor
 
@@ -203,23 +203,23 @@ class Listpack:
         return mem.to_bytes(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
 
     @cython.ccall
-    def first(self) -> cython.Py_ssize_t:
+    def first_at(self) -> cython.Py_ssize_t:
         """Return the offset of the first element; -1 if there is none."""
-        return HEADER if self.count > 0 else -1
+        return HEADER_BYTES if self.count > 0 else -1
 
     @cython.ccall
-    def last(self) -> cython.Py_ssize_t:
+    def last_at(self) -> cython.Py_ssize_t:
         """Return the offset of the last element; -1 if there is none."""
         return listpack_walk.previous_at(self.p, self.used)
 
     @cython.ccall
-    def next(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def next_at(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the offset of the element after the one at `at`; -1 after the last."""
         at = listpack_walk.next_at(self.p, at)
         return at if at < self.used else -1
 
     @cython.ccall
-    def previous(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def previous_at(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the offset of the element before the one at `at`; -1 before the first."""
         return listpack_walk.previous_at(self.p, at)
 
@@ -244,7 +244,7 @@ class Listpack:
     def check(self) -> cython.void:
         """Assert every invariant."""
         assert self.cap == len(self.buf) > self.used, "the end byte is outside the buffer"
-        counted: cython.Py_ssize_t = listpack_walk.check(self.to_bytes())
+        counted: cython.Py_ssize_t = listpack_walk.validate_and_count(self.to_bytes())
         count: cython.Py_ssize_t = self.count
         assert counted == count, f"{counted} elements, count says {count}"
 
@@ -292,15 +292,15 @@ class Listpack:
     def _seal(self) -> cython.void:
         """Write the header and the end byte from the attributes."""
         p: cython.p_uchar = self.p
-        p[self.used] = END
+        p[self.used] = END_BYTE
         mem.put_u32le(p, 0, self.used + 1)
         mem.put_u16le(p, 4, self.count if self.count < COUNT_UNKNOWN else COUNT_UNKNOWN)
 
     @cython.cfunc
     def _copy_elements(self, source: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.void:
         """Append the elements of a valid listpack up to `end`; write trailing lengths in Redis's form."""
-        at: cython.Py_ssize_t = HEADER
-        rest: cython.Py_ssize_t = HEADER  # where the bytes not yet copied begin
+        at: cython.Py_ssize_t = HEADER_BYTES
+        rest: cython.Py_ssize_t = HEADER_BYTES  # where the bytes not yet copied begin
         size: cython.Py_ssize_t
         trail: cython.Py_ssize_t
         while at < end:
@@ -385,7 +385,7 @@ def parse_decimal(p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_s
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def equals(
+def element_equals(
     p: cython.p_const_uchar,
     at: cython.Py_ssize_t,
     q: cython.p_const_uchar,

@@ -28,8 +28,8 @@ import cython
 
 from headrace import mem
 
-HEADER = cython.declare(cython.Py_ssize_t, 6)
-END = cython.declare(cython.uchar, 0xFF)
+HEADER_BYTES = cython.declare(cython.Py_ssize_t, 6)
+END_BYTE = cython.declare(cython.uchar, 0xFF)
 LONG_STRING = cython.declare(cython.uchar, 0xF0)
 INT16 = cython.declare(cython.uchar, 0xF1)
 INT24 = cython.declare(cython.uchar, 0xF2)
@@ -141,7 +141,7 @@ def next_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t
 @cython.exceptval(check=False)
 def previous_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the offset of the element that ends at `at`; -1 if `at` is the first element."""
-    if at <= HEADER:
+    if at <= HEADER_BYTES:
         return -1
     size: cython.Py_ssize_t = 0
     group: cython.Py_ssize_t
@@ -167,23 +167,23 @@ def put_integer_text(p: cython.p_uchar, v: cython.longlong) -> cython.Py_ssize_t
 
 
 @cython.ccall
-def check(data: bytes | bytearray) -> cython.Py_ssize_t:
+def validate_and_count(data: bytes | bytearray) -> cython.Py_ssize_t:
     """Check that untrusted bytes are a listpack; return the number of its elements.
 
     Reads nothing outside data and allocates nothing, whatever lengths it contains. Raises ValueError if data
     is not a valid listpack.
     """
     size: cython.Py_ssize_t = len(data)
-    if size < HEADER + 1:
+    if size < HEADER_BYTES + 1:
         raise ValueError(f"a listpack has at least 7 bytes, not {size}")
     p: cython.p_const_uchar = data
     end: cython.Py_ssize_t = size - 1
     total: cython.Py_ssize_t = mem.u32le(p, 0)
     if total != size:
         raise ValueError(f"the listpack header has a size of {total} bytes, there are {size}")
-    if p[end] != END:
+    if p[end] != END_BYTE:
         raise ValueError("the listpack has no end byte")
-    at: cython.Py_ssize_t = HEADER
+    at: cython.Py_ssize_t = HEADER_BYTES
     count: cython.Py_ssize_t = 0
     while at < end:
         at = checked_next(p, at, end)

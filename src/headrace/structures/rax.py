@@ -43,11 +43,11 @@ import cython
 from headrace import mem
 from headrace.structures import footprint
 
-INVISIBLE = re.compile(rb"[^!-~]")
+INVISIBLE_PATTERN = re.compile(rb"[^!-~]")
 
-ZEROS = cython.declare(bytes, bytes(8))  # one object for all trees
+EIGHT_ZERO_BYTES = cython.declare(bytes, bytes(8))  # one object for all trees
 # The depth from which a tree is freed without nested C calls, one for each level.
-DEEP = cython.declare(cython.Py_ssize_t, 64)
+DEEP_TREE_LEVELS = cython.declare(cython.Py_ssize_t, 64)
 NO_VALUE = cython.declare(object, object())  # no value; None is an ordinary value
 
 
@@ -78,16 +78,16 @@ def _new_run(edges: bytes, child: object, value: object) -> RaxNode:
 def _suffix(key: bytes, at: cython.Py_ssize_t) -> bytes:
     """Return key[at:]. The most common suffix, the zero bytes of sequence number 0, is one object."""
     p: cython.p_const_uchar = key
-    zeros: cython.p_const_uchar = ZEROS
+    zeros: cython.p_const_uchar = EIGHT_ZERO_BYTES
     n: cython.Py_ssize_t = len(key) - at
-    if n == len(ZEROS) and mem.compare(p, at, zeros, 0, n) == 0:
-        return ZEROS
+    if n == len(EIGHT_ZERO_BYTES) and mem.compare(p, at, zeros, 0, n) == 0:
+        return EIGHT_ZERO_BYTES
     return mem.to_bytes(p, at, n)
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def common_prefix(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def common_prefix_length(run: bytes, key: bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the length of the common prefix of run and key[at:]."""
     p: cython.p_const_uchar = run
     q: cython.p_const_uchar = key
@@ -115,7 +115,7 @@ def child_for(node: RaxNode, key: bytes, at: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def step_size(node: RaxNode) -> cython.Py_ssize_t:
+def step_key_bytes(node: RaxNode) -> cython.Py_ssize_t:
     """Return how many bytes of a key a step from node to its child consumes."""
     return 1 if node.children is not None else len(node.edges)
 
@@ -166,7 +166,7 @@ class Rax:
         """Free the nodes one after the other. Called by the compiled program only."""
         node: RaxNode
         child: object
-        waiting: list[RaxNode] = [self.root] if self.node_count > DEEP else []
+        waiting: list[RaxNode] = [self.root] if self.node_count > DEEP_TREE_LEVELS else []
         while waiting:
             node = waiting.pop()
             if node.children is not None:
@@ -218,7 +218,7 @@ class Rax:
                 child = node.children[index]
                 at += 1
             elif node.edges:
-                shared = common_prefix(node.edges, key, at)
+                shared = common_prefix_length(node.edges, key, at)
                 if shared < len(node.edges):
                     self._split_run(node, shared, key, at + shared, value)
                     return True
@@ -254,7 +254,7 @@ class Rax:
             child = child_for(node, key, at)
             if child is NO_VALUE:
                 return False
-            at += step_size(node)
+            at += step_key_bytes(node)
             if type(child) is RaxNode:
                 grandparent, parent, node = parent, node, child
             elif at == n:
@@ -271,7 +271,7 @@ class Rax:
         return True
 
     @cython.ccall
-    def take_prefix(self, prefix: bytes) -> list[bytes]:
+    def pop_suffixes_of_prefix(self, prefix: bytes) -> list[bytes]:
         """Remove all keys that begin with `prefix`, which is not empty.
 
         Returns what follows the prefix in each of them, unordered; an empty list if there are none. It costs
@@ -294,7 +294,7 @@ class Rax:
                 child = node.children[index]
                 at += 1
             else:
-                shared = common_prefix(node.edges, prefix, at)
+                shared = common_prefix_length(node.edges, prefix, at)
                 if shared == 0 or (shared < len(node.edges) and at + shared < n):
                     return []
                 child = node.child
@@ -344,7 +344,7 @@ class Rax:
         self, key: bytes, node: RaxNode, parent: RaxNode | None, grandparent: RaxNode | None
     ) -> cython.void:
         """Remove the leaf of key from node, and restore the shape of the nodes above."""
-        at: cython.Py_ssize_t = len(key) - step_size(node)
+        at: cython.Py_ssize_t = len(key) - step_key_bytes(node)
         self.key_count -= 1
         self.node_count -= 1
         if node.children is not None:
@@ -375,7 +375,7 @@ class Rax:
         child: object
         while at < n:
             child = child_for(node, key, at)
-            at += step_size(node)
+            at += step_key_bytes(node)
             if type(child) is not RaxNode:
                 return child if at == n else NO_VALUE
             node = child
@@ -452,7 +452,7 @@ class Rax:
         each = footprint.instance_bytes(RaxNode)
         for node in self._inner_nodes():
             total += each
-            if node.edges is not ZEROS:
+            if node.edges is not EIGHT_ZERO_BYTES:
                 total += footprint.object_bytes(node.edges)
             if node.children is not None:
                 total += footprint.object_bytes(node.children)
@@ -491,7 +491,7 @@ class Rax:
         child: object
         format_edges = _format_text
         for node in self._inner_nodes():
-            if INVISIBLE.search(node.edges):
+            if INVISIBLE_PATTERN.search(node.edges):
                 format_edges = _format_hex
         lines = []
         todo: list[tuple[str, object]] = [("", self.root)]

@@ -38,13 +38,13 @@ class RaxCursor:
 
     # Results of _descend: the value of the key or NO_VALUE, and on either side the last edge passed, as a
     # node, the index of the edge in it, and how many bytes of the key lead to that node.
-    found: object
-    before: RaxNode | None
+    found_value: object
+    before_node: RaxNode | None
     before_index: cython.Py_ssize_t
-    before_at: cython.Py_ssize_t
-    after: RaxNode | None
+    before_key_length: cython.Py_ssize_t
+    after_node: RaxNode | None
     after_index: cython.Py_ssize_t
-    after_at: cython.Py_ssize_t
+    after_key_length: cython.Py_ssize_t
 
     # The bytes of the key that is being built.
     buf: bytearray
@@ -58,9 +58,9 @@ class RaxCursor:
         self.buf = bytearray(self.cap)
         self.p = self.buf
         self.used = 0
-        self.before_index = self.before_at = self.after_index = self.after_at = 0
-        self.found = rax.NO_VALUE
-        self.before = self.after = None
+        self.before_index = self.before_key_length = self.after_index = self.after_key_length = 0
+        self.found_value = rax.NO_VALUE
+        self.before_node = self.after_node = None
         self._clear_position()
 
     @cython.ccall
@@ -75,12 +75,12 @@ class RaxCursor:
             op = ">="
             key = b""
         self._descend(key)
-        if self.found is not rax.NO_VALUE and op in (">=", "<=", "="):
-            return self._set_position(key, self.found)
+        if self.found_value is not rax.NO_VALUE and op in (">=", "<=", "="):
+            return self._set_position(key, self.found_value)
         if op in (">=", ">"):
-            return self._first(self.after, self.after_index, key, self.after_at)
+            return self._first(self.after_node, self.after_index, key, self.after_key_length)
         if op in ("<=", "<"):
-            return self._last(self.before, self.before_index, key, self.before_at)
+            return self._last(self.before_node, self.before_index, key, self.before_key_length)
         if op == "=":
             return self._clear_position()
         raise ValueError(f"unknown seek operation {op!r}; use ^ $ = > >= < or <=")
@@ -91,7 +91,7 @@ class RaxCursor:
         if not self.positioned:
             return False
         self._descend(self.key)
-        return self._first(self.after, self.after_index, self.key, self.after_at)
+        return self._first(self.after_node, self.after_index, self.key, self.after_key_length)
 
     @cython.ccall
     def previous(self) -> cython.bint:
@@ -99,7 +99,7 @@ class RaxCursor:
         if not self.positioned:
             return False
         self._descend(self.key)
-        return self._last(self.before, self.before_index, self.key, self.before_at)
+        return self._last(self.before_node, self.before_index, self.key, self.before_key_length)
 
     @cython.cfunc
     def _descend(self, key: bytes) -> cython.void:
@@ -112,8 +112,8 @@ class RaxCursor:
         index: cython.Py_ssize_t
         node: RaxNode = self.tree.root
         child: object
-        self.found = rax.NO_VALUE
-        self.before = self.after = None
+        self.found_value = rax.NO_VALUE
+        self.before_node = self.after_node = None
         while at < n:
             edge_count = len(node.edges)
             index = 0
@@ -133,7 +133,7 @@ class RaxCursor:
                     self._set_after(node, index + 1, at)
                 child = node.children[index]
             else:
-                step = rax.common_prefix(node.edges, key, at)
+                step = rax.common_prefix_length(node.edges, key, at)
                 if step < edge_count:
                     if at + step == n or q[at + step] < node.edges[step]:
                         self._set_after(node, 0, at)
@@ -143,29 +143,29 @@ class RaxCursor:
                 child = node.child
             if type(child) is not RaxNode:
                 if at + step == n:
-                    self.found = child
+                    self.found_value = child
                 elif edge_count > 0:  # not the root of an empty tree
                     self._set_before(node, index, at)
                 return
             node = child
             at += step
-        self.found = node.value
+        self.found_value = node.value
         if node.edges:
             self._set_after(node, 0, at)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _set_before(self, node: RaxNode, index: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
-        self.before = node
+        self.before_node = node
         self.before_index = index
-        self.before_at = at
+        self.before_key_length = at
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _set_after(self, node: RaxNode, index: cython.Py_ssize_t, at: cython.Py_ssize_t) -> cython.void:
-        self.after = node
+        self.after_node = node
         self.after_index = index
-        self.after_at = at
+        self.after_key_length = at
 
     @cython.cfunc
     def _first(

@@ -18,13 +18,15 @@ from headrace.limits import ID_TEXT_MAX
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 KEY_BYTES = cython.declare(cython.Py_ssize_t, 16)
-TEXT_BYTES = cython.declare(cython.Py_ssize_t, 41)  # two numbers of 20 digits and the dash
-TEXT_BYTES_MAX = cython.declare(cython.Py_ssize_t, ID_TEXT_MAX)
-SCRATCH = cython.declare(bytearray, bytearray(TEXT_BYTES))  # text is formatted here, then copied
+FORMATTED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers of 20 digits and the dash
+PARSED_BYTES_MAX = cython.declare(cython.Py_ssize_t, ID_TEXT_MAX)
+FORMAT_BUFFER = cython.declare(
+    bytearray, bytearray(FORMATTED_BYTES_MAX)
+)  # text is formatted here, then copied
 DASH = cython.declare(cython.uchar, 45)
 PLUS = cython.declare(cython.uchar, 43)
 SPACE = cython.declare(cython.uchar, 32)
-OPEN = cython.declare(cython.uchar, 40)
+OPEN_PARENTHESIS = cython.declare(cython.uchar, 40)
 
 
 @cython.final
@@ -113,7 +115,7 @@ def before(
 @cython.ccall
 def text_of(ms: cython.ulonglong, seq: cython.ulonglong) -> bytes:
     """Return `ms-seq` in decimal."""
-    p: cython.p_uchar = SCRATCH
+    p: cython.p_uchar = FORMAT_BUFFER
     n: cython.Py_ssize_t = mem.put_decimal(p, 0, ms)
     p[n] = DASH
     n += 1
@@ -126,7 +128,7 @@ def format_decimal(n: cython.longlong) -> bytes:
     """Return n in decimal, as an argument of a request."""
     if n < 0:
         return b"%d" % n
-    p: cython.p_uchar = SCRATCH
+    p: cython.p_uchar = FORMAT_BUFFER
     return mem.to_bytes(p, 0, mem.put_decimal(p, 0, mem.as_unsigned(n)))
 
 
@@ -172,7 +174,7 @@ def parse_start(text: bytes) -> StreamId:
     Raises CommandError if it is invalid, or if no ID follows the excluded one.
     """
     p: cython.p_const_uchar = text
-    if len(text) == 0 or p[0] != OPEN:
+    if len(text) == 0 or p[0] != OPEN_PARENTHESIS:
         return parse_bound(text, 0)
     bound: StreamId = _parse(text, 1, 0)
     if bound.ms == U64_MAX and bound.seq == U64_MAX:
@@ -187,7 +189,7 @@ def parse_end(text: bytes) -> StreamId:
     Raises CommandError if it is invalid, or if no ID precedes the excluded one.
     """
     p: cython.p_const_uchar = text
-    if len(text) == 0 or p[0] != OPEN:
+    if len(text) == 0 or p[0] != OPEN_PARENTHESIS:
         return parse_bound(text, U64_MAX)
     bound: StreamId = _parse(text, 1, U64_MAX)
     if bound.ms == 0 and bound.seq == 0:
@@ -200,7 +202,7 @@ def _parse(text: bytes, at: cython.Py_ssize_t, missing_seq: cython.ulonglong) ->
     """Parse text[at:], split at the first dash."""
     p: cython.p_const_uchar = text
     end: cython.Py_ssize_t = len(text)
-    if end - at > TEXT_BYTES_MAX:
+    if end - at > PARSED_BYTES_MAX:
         raise InvalidStreamId()
     dash: cython.Py_ssize_t = mem.find(p, at, end, DASH)
     if dash < 0:

@@ -29,14 +29,14 @@ import cython
 from headrace import mem
 from headrace.structures import footprint
 
-CELL = cython.declare(cython.Py_ssize_t, 28)
-HIGH = cython.declare(cython.Py_ssize_t, 8)
-LOW = cython.declare(cython.Py_ssize_t, 16)
-NUMBER = cython.declare(cython.Py_ssize_t, 24)
-PLACE = cython.declare(cython.Py_ssize_t, 4)
-CELLS_FIRST = cython.declare(cython.Py_ssize_t, 4)  # the initial capacity
+CELL_BYTES = cython.declare(cython.Py_ssize_t, 28)
+HIGH_AT = cython.declare(cython.Py_ssize_t, 8)
+LOW_AT = cython.declare(cython.Py_ssize_t, 16)
+NUMBER_AT = cython.declare(cython.Py_ssize_t, 24)
+PLACE_BYTES = cython.declare(cython.Py_ssize_t, 4)
+CELLS_INITIAL = cython.declare(cython.Py_ssize_t, 4)  # the initial capacity
 NUMBERS_MAX = cython.declare(cython.Py_ssize_t, (1 << 32) - 2)  # an index plus one must fit into a place
-NONE = cython.declare(cython.Py_ssize_t, -1)
+NO_NUMBER = cython.declare(cython.Py_ssize_t, -1)
 NEVER = cython.declare(cython.longlong, -1)
 
 
@@ -50,9 +50,9 @@ class TimerHeap:
     buf: bytearray
     p: cython.p_uchar
     cap: cython.Py_ssize_t  # in cells
-    places: bytearray
-    places_p: cython.p_uchar
-    known: cython.Py_ssize_t  # capacity of places; higher numbers have no deadline
+    cell_indexes: bytearray
+    cell_indexes_p: cython.p_uchar
+    number_capacity: cython.Py_ssize_t  # capacity of places; higher numbers have no deadline
 
     def __init__(self) -> None:
         self._clear()
@@ -60,11 +60,11 @@ class TimerHeap:
     @cython.cfunc
     def _clear(self) -> cython.void:
         """Free both blocks."""
-        self.count = self.cap = self.known = 0
+        self.count = self.cap = self.number_capacity = 0
         self.buf = bytearray()
         self.p = self.buf
-        self.places = bytearray()
-        self.places_p = self.places
+        self.cell_indexes = bytearray()
+        self.cell_indexes_p = self.cell_indexes
 
     @cython.ccall
     def set(
@@ -86,11 +86,17 @@ class TimerHeap:
         self._put(at, deadline, high, low, number)
 
     @cython.ccall
-    def move(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
+    def change_deadline(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
         """Replace a number's deadline, but not its order among equal ones. Raises KeyError if it has none."""
         at: cython.Py_ssize_t = self._existing_index(number)
         p: cython.p_uchar = self.p
-        self._put(at, deadline, mem.u64le(p, at * CELL + HIGH), mem.u64le(p, at * CELL + LOW), number)
+        self._put(
+            at,
+            deadline,
+            mem.u64le(p, at * CELL_BYTES + HIGH_AT),
+            mem.u64le(p, at * CELL_BYTES + LOW_AT),
+            number,
+        )
 
     @cython.ccall
     def remove(self, number: cython.Py_ssize_t) -> cython.void:
@@ -99,17 +105,17 @@ class TimerHeap:
         if at < 0:
             return
         p: cython.p_uchar = self.p
-        last: cython.Py_ssize_t = (self.count - 1) * CELL
+        last: cython.Py_ssize_t = (self.count - 1) * CELL_BYTES
         self.count -= 1
-        mem.put_u32le(self.places_p, number * PLACE, 0)
+        mem.put_u32le(self.cell_indexes_p, number * PLACE_BYTES, 0)
         if self.count == 0:
             self._clear()
             return
         if at < self.count:
             deadline: cython.longlong = mem.as_signed(mem.u64le(p, last))
-            other: cython.Py_ssize_t = mem.u32le(p, last + NUMBER)
-            self._put(at, deadline, mem.u64le(p, last + HIGH), mem.u64le(p, last + LOW), other)
-        if self.cap > CELLS_FIRST and self.count * 4 <= self.cap:
+            other: cython.Py_ssize_t = mem.u32le(p, last + NUMBER_AT)
+            self._put(at, deadline, mem.u64le(p, last + HIGH_AT), mem.u64le(p, last + LOW_AT), other)
+        if self.cap > CELLS_INITIAL and self.count * 4 <= self.cap:
             self._resize(self.cap // 2)
 
     @cython.ccall
@@ -121,15 +127,15 @@ class TimerHeap:
     @cython.ccall
     def deadline_of(self, number: cython.Py_ssize_t) -> cython.longlong:
         """Return the deadline of a number. Raises KeyError if it has none."""
-        return mem.as_signed(mem.u64le(self.p, self._existing_index(number) * CELL))
+        return mem.as_signed(mem.u64le(self.p, self._existing_index(number) * CELL_BYTES))
 
     @cython.ccall
     @cython.exceptval(check=False)
     def first(self) -> cython.Py_ssize_t:
         """Return the number with the earliest deadline; -1 if there is none."""
         if self.count == 0:
-            return NONE
-        number: cython.Py_ssize_t = mem.u32le(self.p, NUMBER)
+            return NO_NUMBER
+        number: cython.Py_ssize_t = mem.u32le(self.p, NUMBER_AT)
         return number
 
     @cython.ccall
@@ -147,7 +153,7 @@ class TimerHeap:
         if self.first_deadline() > now:
             return 0
         for at in range(self.count):
-            if mem.as_signed(mem.u64le(self.p, at * CELL)) <= now:
+            if mem.as_signed(mem.u64le(self.p, at * CELL_BYTES)) <= now:
                 found += 1
         return found
 
@@ -155,13 +161,13 @@ class TimerHeap:
     @cython.exceptval(check=False)
     def block_bytes(self) -> cython.Py_ssize_t:
         """Return the size of the two blocks, in bytes."""
-        return self.cap * CELL + self.known * PLACE
+        return self.cap * CELL_BYTES + self.number_capacity * PLACE_BYTES
 
     @cython.ccall
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return the bytes that the heap takes."""
         total: cython.Py_ssize_t = footprint.instance_bytes(TimerHeap)
-        return total + footprint.object_bytes(self.buf) + footprint.object_bytes(self.places)
+        return total + footprint.object_bytes(self.buf) + footprint.object_bytes(self.cell_indexes)
 
     @cython.ccall
     def check(self) -> cython.void:
@@ -171,18 +177,23 @@ class TimerHeap:
         parent: cython.Py_ssize_t
         p: cython.p_uchar = self.p
         assert 0 <= self.count <= self.cap
-        assert len(self.buf) == self.cap * CELL and len(self.places) == self.known * PLACE
+        assert (
+            len(self.buf) == self.cap * CELL_BYTES
+            and len(self.cell_indexes) == self.number_capacity * PLACE_BYTES
+        )
         for at in range(self.count):
-            number = mem.u32le(p, at * CELL + NUMBER)
+            number = mem.u32le(p, at * CELL_BYTES + NUMBER_AT)
             assert self._index(number) == at
             parent = (at - 1) // 2
             assert at == 0 or not self._is_before(
-                at * CELL,
-                mem.as_signed(mem.u64le(p, parent * CELL)),
-                mem.u64le(p, parent * CELL + HIGH),
-                mem.u64le(p, parent * CELL + LOW),
+                at * CELL_BYTES,
+                mem.as_signed(mem.u64le(p, parent * CELL_BYTES)),
+                mem.u64le(p, parent * CELL_BYTES + HIGH_AT),
+                mem.u64le(p, parent * CELL_BYTES + LOW_AT),
             ), f"cell {at} is before its parent"
-        placed: list[int] = [at for at in range(self.known) if mem.u32le(self.places_p, at * PLACE)]
+        placed: list[int] = [
+            at for at in range(self.number_capacity) if mem.u32le(self.cell_indexes_p, at * PLACE_BYTES)
+        ]
         assert len(placed) == self.count
 
     # ---- inside
@@ -192,9 +203,9 @@ class TimerHeap:
     @cython.exceptval(check=False)
     def _index(self, number: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the index of the number's cell; -1 if it has none."""
-        if not 0 <= number < self.known:
-            return NONE
-        place: cython.Py_ssize_t = mem.u32le(self.places_p, number * PLACE)
+        if not 0 <= number < self.number_capacity:
+            return NO_NUMBER
+        place: cython.Py_ssize_t = mem.u32le(self.cell_indexes_p, number * PLACE_BYTES)
         return place - 1
 
     @cython.cfunc
@@ -208,21 +219,21 @@ class TimerHeap:
     @cython.cfunc
     def _reserve(self, number: cython.Py_ssize_t) -> cython.void:
         """Make room for one more cell and for the number's place."""
-        known: cython.Py_ssize_t = max(self.known, CELLS_FIRST)
+        known: cython.Py_ssize_t = max(self.number_capacity, CELLS_INITIAL)
         if number < 0 or number > NUMBERS_MAX:
             raise ValueError(f"no number of a timer: {number}")
         if self.count == self.cap:
-            self._resize(max(2 * self.cap, CELLS_FIRST))
+            self._resize(max(2 * self.cap, CELLS_INITIAL))
         while known <= number:
             known *= 2
-        if known > self.known:
-            self.places.extend(bytes((known - self.known) * PLACE))
-            self.places_p = self.places
-            self.known = known
+        if known > self.number_capacity:
+            self.cell_indexes.extend(bytes((known - self.number_capacity) * PLACE_BYTES))
+            self.cell_indexes_p = self.cell_indexes
+            self.number_capacity = known
 
     @cython.cfunc
     def _resize(self, cap: cython.Py_ssize_t) -> cython.void:
-        mem.resize(self.buf, cap * CELL)
+        mem.resize(self.buf, cap * CELL_BYTES)
         self.p = self.buf
         self.cap = cap
 
@@ -241,10 +252,10 @@ class TimerHeap:
         here: cython.longlong = mem.as_signed(mem.u64le(p, at))
         if here != deadline:
             return here < deadline
-        word: cython.ulonglong = mem.u64le(p, at + HIGH)
+        word: cython.ulonglong = mem.u64le(p, at + HIGH_AT)
         if word != high:
             return word < high
-        return mem.u64le(p, at + LOW) < low
+        return mem.u64le(p, at + LOW_AT) < low
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -264,7 +275,7 @@ class TimerHeap:
         next_at: cython.Py_ssize_t
         while at > 0:
             next_at = (at - 1) >> 1
-            if self._is_before(next_at * CELL, deadline, high, low):
+            if self._is_before(next_at * CELL_BYTES, deadline, high, low):
                 break
             self._copy_cell(next_at, at)
             at = next_at
@@ -273,21 +284,21 @@ class TimerHeap:
             if next_at >= self.count:
                 break
             if next_at + 1 < self.count and self._is_before(
-                (next_at + 1) * CELL,
-                mem.as_signed(mem.u64le(p, next_at * CELL)),
-                mem.u64le(p, next_at * CELL + HIGH),
-                mem.u64le(p, next_at * CELL + LOW),
+                (next_at + 1) * CELL_BYTES,
+                mem.as_signed(mem.u64le(p, next_at * CELL_BYTES)),
+                mem.u64le(p, next_at * CELL_BYTES + HIGH_AT),
+                mem.u64le(p, next_at * CELL_BYTES + LOW_AT),
             ):
                 next_at += 1
-            if not self._is_before(next_at * CELL, deadline, high, low):
+            if not self._is_before(next_at * CELL_BYTES, deadline, high, low):
                 break
             self._copy_cell(next_at, at)
             at = next_at
-        mem.put_u64le(p, at * CELL, mem.as_unsigned(deadline))
-        mem.put_u64le(p, at * CELL + HIGH, high)
-        mem.put_u64le(p, at * CELL + LOW, low)
-        mem.put_u32le(p, at * CELL + NUMBER, number)
-        mem.put_u32le(self.places_p, number * PLACE, at + 1)
+        mem.put_u64le(p, at * CELL_BYTES, mem.as_unsigned(deadline))
+        mem.put_u64le(p, at * CELL_BYTES + HIGH_AT, high)
+        mem.put_u64le(p, at * CELL_BYTES + LOW_AT, low)
+        mem.put_u32le(p, at * CELL_BYTES + NUMBER_AT, number)
+        mem.put_u32le(self.cell_indexes_p, number * PLACE_BYTES, at + 1)
 
     @cython.cfunc
     @cython.inline
@@ -295,9 +306,9 @@ class TimerHeap:
     def _copy_cell(self, source: cython.Py_ssize_t, target: cython.Py_ssize_t) -> cython.void:
         """Copy a cell, and note its new place."""
         p: cython.p_uchar = self.p
-        number: cython.Py_ssize_t = mem.u32le(p, source * CELL + NUMBER)
-        mem.copy(p, target * CELL, p, source * CELL, CELL)
-        mem.put_u32le(self.places_p, number * PLACE, target + 1)
+        number: cython.Py_ssize_t = mem.u32le(p, source * CELL_BYTES + NUMBER_AT)
+        mem.copy(p, target * CELL_BYTES, p, source * CELL_BYTES, CELL_BYTES)
+        mem.put_u32le(self.cell_indexes_p, number * PLACE_BYTES, target + 1)
 
 
 @cython.final
@@ -345,9 +356,9 @@ class TimerQueue:
             self.free_numbers.append(number)
 
     @cython.ccall
-    def move(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
+    def change_deadline(self, number: cython.Py_ssize_t, deadline: cython.longlong) -> cython.void:
         """Change the deadline of the object with this number. Raises KeyError if there is none."""
-        self.heap.move(number, deadline)
+        self.heap.change_deadline(number, deadline)
 
     @cython.ccall
     def deadline_of(self, number: cython.Py_ssize_t) -> cython.longlong:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from headrace.api.rules import Duration, checked_number, duration_ms
+from headrace.api.rules import Duration, checked_non_negative, duration_ms
 from headrace.api.stream_id import StreamID
 from headrace.errors import InvalidID, UsageError
 
 IdLike: TypeAlias = StreamID | str | bytes | datetime
 References: TypeAlias = Literal["keep", "delete", "acknowledged"]
 
-REFERENCES = {"keep": b"KEEPREF", "delete": b"DELREF", "acknowledged": b"ACKED"}
+REFERENCE_OPTION_BY_MODE = {"keep": b"KEEPREF", "delete": b"DELREF", "acknowledged": b"ACKED"}
 
 
 def encode_name(word: str | bytes) -> bytes:
@@ -81,14 +81,16 @@ def xadd_id(given: IdLike) -> bytes:
 
 def count_argument(count: int) -> bytes:
     """Return the COUNT argument. Raises UsageError if it is not a non-negative integer."""
-    return b"%d" % checked_number("count", count, "; omit it for all entries")
+    return b"%d" % checked_non_negative("count", count, "; omit it for all entries")
 
 
 def references_argument(references: References) -> bytes:
     """Return KEEPREF, DELREF or ACKED: what happens to the pending entries of deleted entries."""
-    if references not in REFERENCES:
-        raise UsageError(f"references={references!r}: must be one of {', '.join(map(repr, REFERENCES))}")
-    return REFERENCES[references]
+    if references not in REFERENCE_OPTION_BY_MODE:
+        raise UsageError(
+            f"references={references!r}: must be one of {', '.join(map(repr, REFERENCE_OPTION_BY_MODE))}"
+        )
+    return REFERENCE_OPTION_BY_MODE[references]
 
 
 def trim_arguments(maxlen: int | None, minid: IdLike | None, approximate: bool) -> list[bytes]:
@@ -97,7 +99,7 @@ def trim_arguments(maxlen: int | None, minid: IdLike | None, approximate: bool) 
     if maxlen is not None and minid is not None:
         raise UsageError("maxlen and minid: pass only one of them")
     if maxlen is not None:
-        return [b"MAXLEN", about, b"%d" % checked_number("maxlen", maxlen)]
+        return [b"MAXLEN", about, b"%d" % checked_non_negative("maxlen", maxlen)]
     if minid is not None:
         return [b"MINID", about, bytes(to_stream_id(minid))]
     return []
@@ -125,7 +127,7 @@ def xadd_options(
     return words
 
 
-def headrace_options(
+def with_headrace_xadd_options(
     options: list[bytes], id: bytes, if_last: IdLike | None, delay: Duration | None, at: datetime | None
 ) -> list[bytes]:
     """Return `options` with IFLAST, or DELAY or DUE, which only Headrace servers have.

@@ -13,19 +13,19 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, get_type_hints
 
-from headrace.api.codecs.comparison import describe_difference, difference
-from headrace.api.codecs.text_codec import strip_optional
+from headrace.api.codecs.comparison import describe_difference, first_changed_part
+from headrace.api.codecs.text_codec import strip_optional_and_nullable
 from headrace.errors import CodecError
 
-Converter = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # (encode, decode)
+EncodeDecodePair = tuple[Callable[[Any], Any], Callable[[Any], Any]]  # (encode, decode)
 CONVERSION_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
-class NestedError(ValueError):
+class InvalidNestedValue(ValueError):
     """An invalid part of a value: its path such as `.lines[2].price`, the part itself, and the reason."""
 
     def __init__(self, step: str, value: Any, wrong: BaseException) -> None:
-        inner = wrong if isinstance(wrong, NestedError) else None
+        inner = wrong if isinstance(wrong, InvalidNestedValue) else None
         self.path: str = step + (inner.path if inner else "")
         self.value: Any = inner.value if inner else value
         self.reason: str = inner.reason if inner else str(wrong)
@@ -38,12 +38,12 @@ class Attribute:
 
     name: str
     key: Hashable
-    converter: Converter
+    converter: EncodeDecodePair
     nullable: bool
     required: bool
 
 
-class Attributes:
+class DataclassAttributes:
     """The attributes that a class's constructor takes.
 
     converter_for(annotation) returns the converter for values of that type, or None. Raises CodecError if a
@@ -54,7 +54,7 @@ class Attributes:
         self,
         kind: type[Any],
         key_of: Callable[[str], Hashable],
-        converter_for: Callable[[Any], Converter | None],
+        converter_for: Callable[[Any], EncodeDecodePair | None],
     ) -> None:
         self.kind = kind
         try:
@@ -64,11 +64,11 @@ class Attributes:
         for name, hint in hints.items():
             if isinstance(hint, dataclasses.InitVar):
                 raise CodecError(f"{kind.__name__}.{name} is an InitVar: its value is not kept")
-        self.needs_check: bool = _may_change_values(kind)
+        self.needs_round_trip_check: bool = _may_change_values(kind)
         self._all = []
         for field in dataclasses.fields(kind):
             if field.init:
-                plain, nullable = strip_optional(hints[field.name])
+                plain, nullable = strip_optional_and_nullable(hints[field.name])
                 converter = converter_for(plain)
                 if converter is None:
                     raise CodecError(
@@ -89,7 +89,7 @@ class Attributes:
             more = [field.name for field in dataclasses.fields(value) if field.name not in known]
             if more:
                 wrong = f"is a {type(value).__name__}, whose {', '.join(more)} would be lost"
-                raise NestedError("", value, TypeError(wrong))
+                raise InvalidNestedValue("", value, TypeError(wrong))
         stored = {}
         for one in self._all:
             attribute = getattr(value, one.name)
@@ -97,15 +97,15 @@ class Attributes:
                 try:
                     stored[one.key] = one.converter[0](attribute)
                 except CONVERSION_ERRORS as wrong:
-                    raise NestedError(f".{one.name}", attribute, wrong) from wrong
+                    raise InvalidNestedValue(f".{one.name}", attribute, wrong) from wrong
         return stored
 
-    def check(self, value: Any, stored: Mapping[Any, Any]) -> None:
+    def check_round_trip(self, value: Any, stored: Mapping[Any, Any]) -> None:
         """Raise NestedError if decoding `stored` gives another value than `value`."""
-        changed = difference(value, self.decode(stored))
+        changed = first_changed_part(value, self.decode(stored))
         if changed is not None:
             path, one, back = changed
-            raise NestedError(path, one, ValueError(describe_difference(one, back)))
+            raise InvalidNestedValue(path, one, ValueError(describe_difference(one, back)))
 
     def decode(self, stored: Mapping[Any, Any]) -> Any:
         """Return an instance from stored attributes. Raises NestedError if one is missing or invalid."""
@@ -116,11 +116,11 @@ class Attributes:
                 try:
                     values[one.name] = one.converter[1](word)
                 except CONVERSION_ERRORS as wrong:
-                    raise NestedError(f".{one.name}", word, wrong) from wrong
+                    raise InvalidNestedValue(f".{one.name}", word, wrong) from wrong
             elif one.nullable:
                 values[one.name] = None
             elif one.required:
-                raise NestedError(
+                raise InvalidNestedValue(
                     f".{one.name}", None, ValueError(f"missing, and {self.kind.__name__} needs it")
                 )
         return self.kind(**values)

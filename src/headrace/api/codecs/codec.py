@@ -97,8 +97,8 @@ class JsonCodec:
         return "'json'"
 
 
-PLAIN = PlainCodec()
-CODECS_BY_NAME: dict[str | None, Codec[Any]] = {None: PLAIN, "text": TextCodec(), "json": JsonCodec()}
+PLAIN_CODEC = PlainCodec()
+CODECS_BY_NAME: dict[str | None, Codec[Any]] = {None: PLAIN_CODEC, "text": TextCodec(), "json": JsonCodec()}
 
 
 @overload

@@ -23,10 +23,10 @@ class _Missing:
 
 MISSING = _Missing()
 PLAIN_TYPES = frozenset({str, int, float, bool, bytes, type(None), Decimal, datetime, date})
-CHANGED_TEXT_MAX = 200  # characters of a value in a message
+SHOWN_VALUE_CHARS_MAX = 200  # characters of a value in a message
 
 
-def difference(value: Any, back: Any, path: str = "") -> tuple[str, Any, Any] | None:
+def first_changed_part(value: Any, back: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Return the path, the value and what it would come back as, for the first part that changes.
 
     None: nothing changes.
@@ -66,19 +66,19 @@ def _equal(value: Any, back: Any) -> bool:
 def describe_difference(value: Any, back: Any) -> str:
     """Return the end of an error message: what a stored value would come back as."""
     if value is MISSING:
-        return f"is not set, and would come back as {shortened(back)}"
-    return "would be lost" if back is MISSING else f"would come back as {shortened(back)}"
+        return f"is not set, and would come back as {short_repr(back)}"
+    return "would be lost" if back is MISSING else f"would come back as {short_repr(back)}"
 
 
-def shortened(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Return the text of a value for a message."""
     text = repr(value)
-    return text if len(text) <= CHANGED_TEXT_MAX else f"{text[:CHANGED_TEXT_MAX]}…"
+    return text if len(text) <= SHOWN_VALUE_CHARS_MAX else f"{text[:SHOWN_VALUE_CHARS_MAX]}…"
 
 
 def _first_difference(parts: Iterable[tuple[str, Any, Any]], path: str) -> tuple[str, Any, Any] | None:
     for step, value, back in parts:
-        found = difference(value, back, path + step)
+        found = first_changed_part(value, back, path + step)
         if found is not None:
             return found
     return None
@@ -91,7 +91,7 @@ def _attribute_difference(
         one, other = getattr(value, name, MISSING), getattr(back, name, MISSING)
         if type(one) in PLAIN_TYPES and type(one) is type(other) and one == other:  # saves the call
             continue
-        found = difference(one, other, f"{path}.{name}")
+        found = first_changed_part(one, other, f"{path}.{name}")
         if found is not None:
             return found
     extra = getattr(value, "__pydantic_extra__", None) or {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from headrace.api.codecs.attributes import Attributes, Converter, NestedError
+from headrace.api.codecs.attributes import DataclassAttributes, EncodeDecodePair, InvalidNestedValue
 from headrace.api.codecs.field_encoding import encode_fields
 from headrace.api.codecs.json_codec import JsonConverters
 from headrace.api.codecs.text_codec import text_converter
@@ -33,10 +33,10 @@ class DataclassCodec(Generic[T]):
         self.kind = kind
         shapes = JsonConverters()
 
-        def converter_for(annotation: Any) -> Converter | None:
+        def converter_for(annotation: Any) -> EncodeDecodePair | None:
             return text_converter(annotation) or shapes.json_text_converter(annotation)
 
-        self._attributes = Attributes(kind, str.encode, converter_for)
+        self._attributes = DataclassAttributes(kind, str.encode, converter_for)
 
     def encode(self, value: T, /) -> dict[bytes, Any]:
         """Return the attributes that are not None. Raises CodecError that names an invalid one."""
@@ -44,10 +44,10 @@ class DataclassCodec(Generic[T]):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
         try:
             fields = self._attributes.encode(value)
-            if self._attributes.needs_check:
+            if self._attributes.needs_round_trip_check:
                 words = encode_fields(fields)
-                self._attributes.check(value, dict(zip(words[::2], words[1::2], strict=True)))
-        except NestedError as wrong:
+                self._attributes.check_round_trip(value, dict(zip(words[::2], words[1::2], strict=True)))
+        except InvalidNestedValue as wrong:
             where = f"{self.kind.__name__}{wrong.path}"
             raise CodecError(f"{where}: cannot store {wrong.value!r}: {wrong.reason}") from wrong
         if not fields:
@@ -58,7 +58,7 @@ class DataclassCodec(Generic[T]):
         """Return an instance. Raises CodecError that names a missing or invalid attribute."""
         try:
             return self._attributes.decode(fields)  # type: ignore[no-any-return]
-        except NestedError as wrong:
+        except InvalidNestedValue as wrong:
             where = f"field '{wrong.path[1:]}' of {self.kind.__name__}"
             raise CodecError(f"{where}: {wrong.reason}") from wrong
 

@@ -16,11 +16,16 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
-from headrace.api.codecs.attributes import CONVERSION_ERRORS, Attributes, Converter, NestedError
+from headrace.api.codecs.attributes import (
+    CONVERSION_ERRORS,
+    DataclassAttributes,
+    EncodeDecodePair,
+    InvalidNestedValue,
+)
 from headrace.api.codecs.model_json import ModelJson, compact_json
-from headrace.api.codecs.text_codec import require_one_of, strip_optional, text_converter
+from headrace.api.codecs.text_codec import one_of_checker, strip_optional_and_nullable, text_converter
 
-ARRAYS = (list, set, frozenset)
+JSON_ARRAY_TYPES = (list, set, frozenset)
 UNCHANGED_TYPES = (str, int, bool, list, dict)
 
 
@@ -28,9 +33,9 @@ class JsonConverters:
     """Converters between types and JSON values. It caches classes, which may refer to each other."""
 
     def __init__(self) -> None:
-        self._classes: dict[type, Attributes] = {}
+        self._classes: dict[type, DataclassAttributes] = {}
 
-    def json_text_converter(self, annotation: Any) -> Converter | None:
+    def json_text_converter(self, annotation: Any) -> EncodeDecodePair | None:
         """Return the functions that encode a value of that type to JSON and decode it.
 
         None if JSON cannot represent such values.
@@ -41,23 +46,23 @@ class JsonConverters:
         encode, decode = converter
         return (lambda value: compact_json(encode(value)), lambda word: decode(json.loads(word)))
 
-    def converter_of(self, annotation: Any) -> Converter | None:
+    def converter_of(self, annotation: Any) -> EncodeDecodePair | None:
         """Return how values of that type are converted to JSON values; None if that is not possible."""
-        plain, nullable = strip_optional(annotation)
+        plain, nullable = strip_optional_and_nullable(annotation)
         if plain in (Any, None, type(None)):
             return (identity, identity)
         converter = self._of_plain(plain)
         return nullable_converter(converter) if nullable and converter is not None else converter
 
-    def _of_plain(self, kind: Any) -> Converter | None:
+    def _of_plain(self, kind: Any) -> EncodeDecodePair | None:
         origin, inner = get_origin(kind), get_args(kind)
         if kind in UNCHANGED_TYPES:
-            return (require_type(kind), require_type(kind))
+            return (type_checker(kind), type_checker(kind))
         if kind is float:
             return (to_float, to_float)
         if origin is Literal:
-            return (require_one_of(inner), require_one_of(inner))
-        if origin in ARRAYS:
+            return (one_of_checker(inner), one_of_checker(inner))
+        if origin in JSON_ARRAY_TYPES:
             item = self.converter_of(inner[0])
             return item and array_converter(origin, item)
         if origin is tuple and len(inner) == 2 and inner[1] is ...:
@@ -76,18 +81,18 @@ class JsonConverters:
         words = text_converter(kind)
         return None if words is None or kind is bytes else json_string_converter(*words)
 
-    def _of_class(self, kind: type[Any]) -> Converter:
+    def _of_class(self, kind: type[Any]) -> EncodeDecodePair:
         if kind not in self._classes:
             self._classes[kind] = None  # type: ignore[assignment]
-            self._classes[kind] = Attributes(kind, str, self.converter_of)
-        checked = require_type(kind)
-        is_object = require_type(dict)
+            self._classes[kind] = DataclassAttributes(kind, str, self.converter_of)
+        checked = type_checker(kind)
+        is_object = type_checker(dict)
 
         def encode(value: Any) -> dict[Any, Any]:
             attributes = self._classes[kind]
             stored = attributes.encode(checked(value))
-            if attributes.needs_check:
-                attributes.check(value, stored)
+            if attributes.needs_round_trip_check:
+                attributes.check_round_trip(value, stored)
             return stored
 
         return (
@@ -101,7 +106,7 @@ def identity(value: Any) -> Any:
     return value
 
 
-def require_type(kind: type[Any]) -> Callable[[Any], Any]:
+def type_checker(kind: type[Any]) -> Callable[[Any], Any]:
     """Return a function that returns its argument, and raises TypeError if that has another type."""
 
     def checked(value: Any) -> Any:
@@ -119,7 +124,7 @@ def to_float(value: Any) -> float:
     return float(value)
 
 
-def nullable_converter(converter: Converter) -> Converter:
+def nullable_converter(converter: EncodeDecodePair) -> EncodeDecodePair:
     """Return a converter that also converts None, to null."""
     encode, decode = converter
     return (
@@ -128,9 +133,9 @@ def nullable_converter(converter: Converter) -> Converter:
     )
 
 
-def json_string_converter(write: Callable[[Any], Any], read: Callable[[bytes], Any]) -> Converter:
+def json_string_converter(write: Callable[[Any], Any], read: Callable[[bytes], Any]) -> EncodeDecodePair:
     """Return a converter that stores plain text as a JSON string."""
-    is_text = require_type(str)
+    is_text = type_checker(str)
     return (write, lambda stored: read(is_text(stored).encode()))
 
 
@@ -141,16 +146,16 @@ def convert_items(way: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]
         try:
             found.append(way(value))
         except CONVERSION_ERRORS as wrong:
-            raise NestedError(f"[{n}]", value, wrong) from wrong
+            raise InvalidNestedValue(f"[{n}]", value, wrong) from wrong
     return found
 
 
-def array_converter(kind: type[Any], item: Converter) -> Converter:
+def array_converter(kind: type[Any], item: EncodeDecodePair) -> EncodeDecodePair:
     """Return the converter of a list, set, frozenset or tuple with items of one type.
 
     Sets are sorted, so that equal sets are stored equally.
     """
-    checked, is_array = require_type(kind), require_type(list)
+    checked, is_array = type_checker(kind), type_checker(list)
     ordered = kind in (set, frozenset)
 
     def encode(value: Any) -> list[Any]:
@@ -160,9 +165,9 @@ def array_converter(kind: type[Any], item: Converter) -> Converter:
     return (encode, lambda stored: kind(convert_items(item[1], is_array(stored))))
 
 
-def tuple_converter(items: list[Converter]) -> Converter:
+def tuple_converter(items: list[EncodeDecodePair]) -> EncodeDecodePair:
     """Return the converter of a tuple with a type for each item."""
-    is_tuple, is_array = require_type(tuple), require_type(list)
+    is_tuple, is_array = type_checker(tuple), type_checker(list)
 
     def walk(values: Any, side: int) -> list[Any]:
         if len(values) != len(items):
@@ -173,14 +178,16 @@ def tuple_converter(items: list[Converter]) -> Converter:
     return (lambda value: walk(is_tuple(value), 0), lambda stored: tuple(walk(is_array(stored), 1)))
 
 
-def dict_converter(names: tuple[Callable[[Any], Any], Callable[[bytes], Any]], value: Converter) -> Converter:
+def dict_converter(
+    names: tuple[Callable[[Any], Any], Callable[[bytes], Any]], value: EncodeDecodePair
+) -> EncodeDecodePair:
     """Return the converter of a dict.
 
     Args:
         names: the functions that encode a key as text and decode it.
         value: the converter of the values.
     """
-    is_dict = require_type(dict)
+    is_dict = type_checker(dict)
 
     def walk(entries: Any, key: Callable[[Any], Any], way: Callable[[Any], Any]) -> dict[Any, Any]:
         found = {}
@@ -188,7 +195,7 @@ def dict_converter(names: tuple[Callable[[Any], Any], Callable[[bytes], Any]], v
             try:
                 found[key(name)] = way(one)
             except CONVERSION_ERRORS as wrong:
-                raise NestedError(f"[{name!r}]", one, wrong) from wrong
+                raise InvalidNestedValue(f"[{name!r}]", one, wrong) from wrong
         return found
 
     return (
@@ -197,7 +204,7 @@ def dict_converter(names: tuple[Callable[[Any], Any], Callable[[bytes], Any]], v
     )
 
 
-def model_converter(kind: Any) -> Converter:
+def model_converter(kind: Any) -> EncodeDecodePair:
     """Return the converter of a pydantic model, or a class with the same methods."""
-    model, checked = ModelJson(kind), require_type(kind)
-    return (lambda value: model.dump_checked(checked(value)), model.read)
+    model, checked = ModelJson(kind), type_checker(kind)
+    return (lambda value: model.dump_round_trip_checked(checked(value)), model.read)

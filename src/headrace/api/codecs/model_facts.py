@@ -61,12 +61,12 @@ def model_facts(kind: Any) -> ModelFacts:
     return ModelFacts(by_name, dumped_by_name, round_trip)
 
 
-def written_name(name: str, field: Any) -> str:
+def stored_attribute_name(name: str, field: Any) -> str:
     """Return the name under which an attribute is stored."""
     return getattr(field, "serialization_alias", None) or getattr(field, "alias", None) or name
 
 
-def text_attributes(kind: Any) -> set[str]:
+def string_attribute_names(kind: Any) -> set[str]:
     """Return the stored names of attributes whose JSON value is always a string or null."""
     try:
         with warnings.catch_warnings():
@@ -118,7 +118,7 @@ def _reads_what_it_writes(kind: Any, name: str, field: Any) -> bool:
     if alias is not None and config.get("validate_by_alias", True) is not False:
         choices = [getattr(one, "path", [one]) for one in getattr(alias, "choices", [alias])]
         read |= {choice[0] for choice in choices if len(choice) == 1}
-    return written_name(name, field) in read
+    return stored_attribute_name(name, field) in read
 
 
 def _walk_types(annotation: Any, path: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:

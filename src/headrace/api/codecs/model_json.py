@@ -11,12 +11,12 @@ import json
 from typing import Any
 
 from headrace.api.codecs.attributes import CONVERSION_ERRORS
-from headrace.api.codecs.comparison import describe_difference, difference, shortened
+from headrace.api.codecs.comparison import describe_difference, first_changed_part, short_repr
 from headrace.api.codecs.model_facts import ModelFacts, model_facts
 from headrace.errors import CodecError
 
 compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # without spaces
-ADVICE = "use a type that keeps it, or a codec with encode() and decode()"
+LOSSY_TYPE_ADVICE = "use a type that keeps it, or a codec with encode() and decode()"
 
 
 class ModelJson:
@@ -65,15 +65,15 @@ class ModelJson:
     def _invalid(self, wrong: BaseException) -> CodecError:
         return CodecError(f"{self.kind.__name__}: {describe_invalid(wrong)}")
 
-    def check(self, value: Any, back: Any) -> None:
+    def check_round_trip(self, value: Any, back: Any) -> None:
         """Raise CodecError if `back`, what was decoded again, differs from the value."""
-        changed = difference(value, back) if self.is_pydantic else None
+        changed = first_changed_part(value, back) if self.is_pydantic else None
         if changed is not None:
             path, one, became = changed
-            where = f"{self.kind.__name__}{path}: cannot store {shortened(one)}"
-            raise CodecError(f"{where}: {describe_difference(one, became)}; {ADVICE}")
+            where = f"{self.kind.__name__}{path}: cannot store {short_repr(one)}"
+            raise CodecError(f"{where}: {describe_difference(one, became)}; {LOSSY_TYPE_ADVICE}")
 
-    def dump_checked(self, value: Any) -> Any:
+    def dump_round_trip_checked(self, value: Any) -> Any:
         """Return the JSON form of a value. For a pydantic model, decode it again and compare.
 
         Raises:
@@ -84,14 +84,14 @@ class ModelJson:
             try:
                 back = self.read(dumped)
             except CodecError as wrong:
-                raise unreadable(value, wrong) from wrong
-            self.check(value, back)
+                raise unreadable_value_error(value, wrong) from wrong
+            self.check_round_trip(value, back)
         return dumped
 
 
-def unreadable(value: Any, wrong: Exception) -> CodecError:
+def unreadable_value_error(value: Any, wrong: Exception) -> CodecError:
     """Return the error for a value that can be encoded, but not decoded."""
-    return CodecError(f"cannot store {shortened(value)}, because it could not be read again: {wrong}")
+    return CodecError(f"cannot store {short_repr(value)}, because it could not be read again: {wrong}")
 
 
 def describe_invalid(wrong: BaseException) -> str:
@@ -104,5 +104,5 @@ def describe_invalid(wrong: BaseException) -> str:
     rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     message = found[0]["msg"]
     if found[0]["type"] != "missing":
-        message += f", not {shortened(found[0]['input'])}"
+        message += f", not {short_repr(found[0]['input'])}"
     return f"field '{path}': {message}{rest}" if path else f"{message}{rest}"

@@ -20,16 +20,16 @@ from enum import Enum
 from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from headrace.api.codecs.model_facts import text_attributes, written_name
-from headrace.api.codecs.model_json import ModelJson, compact_json, unreadable
-from headrace.api.codecs.text_codec import TEXT_CONVERTERS, strip_optional
+from headrace.api.codecs.model_facts import stored_attribute_name, string_attribute_names
+from headrace.api.codecs.model_json import ModelJson, compact_json, unreadable_value_error
+from headrace.api.codecs.text_codec import TEXT_CONVERTERS, strip_optional_and_nullable
 from headrace.errors import CodecError
 
 T = TypeVar("T")
 
 JSON_FIELD = b"json"
 NUMBER_TYPES = (int, float, bool)
-NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+JSON_BY_NONFINITE_REPR = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 TEXT_TYPES = frozenset(TEXT_CONVERTERS)
 
 
@@ -64,15 +64,15 @@ class ModelCodec(Generic[T]):
         self._stored_names: dict[str, str] = {}  # of keys that are dumped, if they differ
         if self._json.facts.dumps_by_name:
             self._stored_names = {
-                name: written_name(name, field) for name, field in kind.model_fields.items()
+                name: stored_attribute_name(name, field) for name, field in kind.model_fields.items()
             }
             self._stored_names |= computed
-        strings = text_attributes(kind) if self._json.is_pydantic else set()
+        strings = string_attribute_names(kind) if self._json.is_pydantic else set()
         for name, field in kind.model_fields.items():
-            stored = written_name(name, field)
+            stored = stored_attribute_name(name, field)
             if stored in self._field_converters or stored in self._computed:
                 raise CodecError(f"{kind.__name__}.{name}: another attribute is stored as {stored!r}, too")
-            plain, nullable = strip_optional(field.annotation)
+            plain, nullable = strip_optional_and_nullable(field.annotation)
             self._field_converters[stored] = _field_converter(plain, field, stored in strings)
             key = name if self._json.facts.validates_by_name else stored
             self._keys[stored] = key
@@ -97,7 +97,9 @@ class ModelCodec(Generic[T]):
             for key, one in dumped.items():
                 if one is not None:
                     name: str = self._stored_names.get(key) or key
-                    fields[name.encode()] = self._field_converters.get(name, TEXT).encode(one).encode()
+                    fields[name.encode()] = (
+                        self._field_converters.get(name, TEXT_FIELD_CONVERTER).encode(one).encode()
+                    )
         except UnicodeEncodeError as wrong:
             raise CodecError(f"{value!r} cannot be written in UTF-8: {wrong.reason}") from wrong
         if not fields:
@@ -106,8 +108,8 @@ class ModelCodec(Generic[T]):
             try:
                 back = self.decode(fields)
             except CodecError as wrong:
-                raise unreadable(value, wrong) from wrong
-            self._json.check(value, back)
+                raise unreadable_value_error(value, wrong) from wrong
+            self._json.check_round_trip(value, back)
         return fields
 
     def decode(self, fields: dict[bytes, bytes], /) -> T:
@@ -117,7 +119,9 @@ class ModelCodec(Generic[T]):
             name = field.decode()
             if name not in self._computed:
                 try:
-                    parts[self._keys.get(name, name)] = self._field_converters.get(name, TEXT).decode(word)
+                    parts[self._keys.get(name, name)] = self._field_converters.get(
+                        name, TEXT_FIELD_CONVERTER
+                    ).decode(word)
                 except ValueError as wrong:
                     raise CodecError(f"field '{name}' of {self.kind.__name__}: {wrong}") from wrong
         document = ",".join(f"{_quote(key)}:{value}" for key, value in parts.items())
@@ -136,7 +140,7 @@ class WholeModelCodec(Generic[T]):
 
     def encode(self, value: T, /) -> dict[bytes, Any]:
         """Return the result of model_dump() as JSON. Raises CodecError if it would come back changed."""
-        return {JSON_FIELD: compact_json(self._json.dump_checked(value))}
+        return {JSON_FIELD: compact_json(self._json.dump_round_trip_checked(value))}
 
     def decode(self, fields: dict[bytes, bytes], /) -> T:
         """Return the result of model_validate(). Raises KeyError if the entry has no field `json`."""
@@ -148,7 +152,7 @@ class WholeModelCodec(Generic[T]):
 
 def _field_converter(annotation: Any, field: Any, is_string: bool) -> FieldConverter:
     if any(type(mark).__name__ == "Json" for mark in getattr(field, "metadata", ())):
-        return TEXT  # it is dumped as the text of its JSON, and reads that
+        return TEXT_FIELD_CONVERTER  # it is dumped as the text of its JSON, and reads that
     if isinstance(annotation, type):
         if annotation in NUMBER_TYPES:
             return FieldConverter(_write_number, _read_float if annotation is float else _read_number)
@@ -156,8 +160,8 @@ def _field_converter(annotation: Any, field: Any, is_string: bool) -> FieldConve
             return FieldConverter(_write_number, _read_float)
         is_text_enum = issubclass(annotation, Enum) and all(isinstance(one.value, str) for one in annotation)
         if is_text_enum or annotation in TEXT_TYPES:
-            return TEXT
-    return STRING if is_string else JSON
+            return TEXT_FIELD_CONVERTER
+    return STRING_FIELD_CONVERTER if is_string else JSON_FIELD_CONVERTER
 
 
 def _write_text(value: Any) -> str:
@@ -186,7 +190,7 @@ def _read_float(word: bytes) -> str:
         number = repr(float(text))
     except ValueError:
         return _quote(text)
-    return NOT_FINITE.get(number, number)
+    return JSON_BY_NONFINITE_REPR.get(number, number)
 
 
 def _write_string(value: Any) -> str:
@@ -219,6 +223,6 @@ def _is_quoted(word: bytes) -> bool:
         return False
 
 
-TEXT = FieldConverter(_write_text, _read_text)
-STRING = FieldConverter(_write_string, _read_string)
-JSON = FieldConverter(compact_json, _read_json)
+TEXT_FIELD_CONVERTER = FieldConverter(_write_text, _read_text)
+STRING_FIELD_CONVERTER = FieldConverter(_write_string, _read_string)
+JSON_FIELD_CONVERTER = FieldConverter(compact_json, _read_json)

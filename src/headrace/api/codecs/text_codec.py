@@ -17,18 +17,18 @@ from operator import index
 from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin
 from uuid import UUID
 
-TextConverter = tuple[Callable[[Any], Any], Callable[[bytes], Any]]  # (encode, decode)
-BOOLEANS = {b"true": True, b"false": False, b"1": True, b"0": False}
+TextEncodeDecodePair = tuple[Callable[[Any], Any], Callable[[bytes], Any]]  # (encode, decode)
+BOOL_BY_TEXT = {b"true": True, b"false": False, b"1": True, b"0": False}
 
 
 def read_bool(word: bytes) -> bool:
     """Parse a bool. Raises ValueError for other text."""
-    if word not in BOOLEANS:
+    if word not in BOOL_BY_TEXT:
         raise ValueError(f"{word!r} is neither true nor false")
-    return BOOLEANS[word]
+    return BOOL_BY_TEXT[word]
 
 
-def writer_for(kind: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def type_checked_encoder(kind: Any, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that calls write() for values of a type, and raises TypeError for others."""
 
     def checked(value: Any) -> Any:
@@ -46,7 +46,7 @@ def write_date(value: date) -> str:
     return value.isoformat()
 
 
-def require_one_of(values: tuple[Any, ...]) -> Callable[[Any], Any]:
+def one_of_checker(values: tuple[Any, ...]) -> Callable[[Any], Any]:
     """Return a function that returns its argument, or raises ValueError if it is not one of `values`."""
 
     def checked(value: Any) -> Any:
@@ -57,17 +57,20 @@ def require_one_of(values: tuple[Any, ...]) -> Callable[[Any], Any]:
     return checked
 
 
-TEXT_CONVERTERS: dict[type, TextConverter] = {
-    str: (writer_for(str, str), bytes.decode),
-    bytes: (writer_for(bytes, bytes), bytes),
+TEXT_CONVERTERS: dict[type, TextEncodeDecodePair] = {
+    str: (type_checked_encoder(str, str), bytes.decode),
+    bytes: (type_checked_encoder(bytes, bytes), bytes),
     int: (index, int),
     float: (lambda value: repr(float(value)), float),
-    bool: (writer_for(bool, lambda value: "true" if value else "false"), read_bool),
-    Decimal: (writer_for(Decimal, str), lambda word: Decimal(word.decode())),
-    UUID: (writer_for(UUID, str), lambda word: UUID(word.decode())),
-    datetime: (writer_for(datetime, datetime.isoformat), lambda word: datetime.fromisoformat(word.decode())),
-    date: (writer_for(date, write_date), lambda word: date.fromisoformat(word.decode())),
-    time: (writer_for(time, time.isoformat), lambda word: time.fromisoformat(word.decode())),
+    bool: (type_checked_encoder(bool, lambda value: "true" if value else "false"), read_bool),
+    Decimal: (type_checked_encoder(Decimal, str), lambda word: Decimal(word.decode())),
+    UUID: (type_checked_encoder(UUID, str), lambda word: UUID(word.decode())),
+    datetime: (
+        type_checked_encoder(datetime, datetime.isoformat),
+        lambda word: datetime.fromisoformat(word.decode()),
+    ),
+    date: (type_checked_encoder(date, write_date), lambda word: date.fromisoformat(word.decode())),
+    time: (type_checked_encoder(time, time.isoformat), lambda word: time.fromisoformat(word.decode())),
 }
 
 
@@ -78,23 +81,23 @@ def unaliased(annotation: Any) -> Any:
     return annotation
 
 
-def strip_optional(annotation: Any) -> tuple[Any, bool]:
+def strip_optional_and_nullable(annotation: Any) -> tuple[Any, bool]:
     """Return an annotation without `| None`, Annotated, NewType and aliases, and whether it allows None."""
     annotation = unaliased(annotation)
     if get_origin(annotation) is Annotated:
-        return strip_optional(get_args(annotation)[0])
+        return strip_optional_and_nullable(get_args(annotation)[0])
     if isinstance(annotation, NewType):
-        return strip_optional(annotation.__supertype__)
+        return strip_optional_and_nullable(annotation.__supertype__)
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation, annotation in (Any, None, type(None))
     parts = get_args(annotation)
     others = [part for part in parts if part is not type(None)]
     if len(others) == 1:
-        return strip_optional(others[0])[0], len(parts) > 1
+        return strip_optional_and_nullable(others[0])[0], len(parts) > 1
     return annotation, len(others) < len(parts)
 
 
-def text_converter(annotation: Any) -> TextConverter | None:
+def text_converter(annotation: Any) -> TextEncodeDecodePair | None:
     """Return how values of that type are written and read; None if they are not plain text."""
     if annotation in TEXT_CONVERTERS:
         return TEXT_CONVERTERS[annotation]
@@ -104,7 +107,7 @@ def text_converter(annotation: Any) -> TextConverter | None:
             texts = {member: name.decode() for name, member in members.items()}
             return (lambda member: texts[annotation(member)], lambda word: _member(members, word))
     if get_origin(annotation) is Literal and all(isinstance(one, str) for one in get_args(annotation)):
-        known = require_one_of(get_args(annotation))
+        known = one_of_checker(get_args(annotation))
         return (known, lambda word: known(word.decode()))
     return None
 

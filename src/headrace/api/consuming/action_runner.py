@@ -10,7 +10,7 @@ import inspect
 from typing import Protocol
 
 from headrace.api.backend import Backend, Stop
-from headrace.api.batch import Work
+from headrace.api.batch import DeliveryOrBatch
 from headrace.api.consuming.actions import BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.in_flight import Counters
@@ -32,16 +32,16 @@ class DrivenConsumer(Protocol):
         """What executes the requests."""
 
     @property
-    def group_keys(self) -> tuple[bytes, bytes]:
+    def stream_and_group_names(self) -> tuple[bytes, bytes]:
         """The keys of the stream and of the group."""
 
-    def start_worker(self, batches: BatchSettings | None = None) -> Worker:
-        """Return the Worker of a new loop; call finish_worker() after it."""
+    def create_worker(self, batches: BatchSettings | None = None) -> Worker:
+        """Return the Worker of a new loop; call detach_worker() after it."""
 
-    def finish_worker(self) -> None:
+    def detach_worker(self) -> None:
         """Forget the Worker of the loop that ended."""
 
-    def remove_if_generated(self) -> None:
+    def remove_if_name_generated(self) -> None:
         """Remove the consumer from the group if its name was generated, unless it has pending entries."""
 
     def stop(self) -> None:
@@ -63,17 +63,17 @@ def send_requests(backend: Backend, worker: Worker, ask: SendRequests) -> None:
         action = worker.handle_replies(action, replies)
 
 
-def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: Stop) -> None:
+def perform_waiting_action(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: Stop) -> None:
     """Wait for entries or idle; return at once if `stop` is set.
 
     Raises errors that the Worker does not retry.
     """
     if isinstance(action, Idle):
         if not stop.is_set():
-            backend.pause(UNLIMITED_PAUSE_S if action.seconds is None else action.seconds, stop)
+            backend.sleep(UNLIMITED_PAUSE_S if action.seconds is None else action.seconds, stop)
         return
     try:
-        reply = None if stop.is_set() else backend.wait(action.argv, action.seconds, stop)
+        reply = None if stop.is_set() else backend.execute_blocking_read(action.argv, action.seconds, stop)
     except HeadraceError as error:
         worker.handle_request_error(action, error)
         return
@@ -83,7 +83,7 @@ def wait(backend: Backend, worker: Worker, action: BlockingRead | Idle, stop: St
     worker.handle_replies(action, [reply])
 
 
-def require_handled(worker: Worker, work: Work, function: object, result: object) -> None:
+def require_handler_ran(worker: Worker, work: DeliveryOrBatch, function: object, result: object) -> None:
     """Check that the body of a handler has run: that it did not return an awaitable or a generator.
 
     Raises UsageError if it did; then the entry or batch is abandoned.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headrace.api.batch import Work
+from headrace.api.batch import DeliveryOrBatch
 from headrace.api.consuming.requests import Argv
 
 Replies: TypeAlias = list[Any]
@@ -36,11 +36,11 @@ class SendRequests:
 
 @dataclass(slots=True, eq=False)
 class BlockingRead:
-    """Wait for new entries, at most `seconds`; None: no limit. `revision` as in Idle."""
+    """Wait for new entries, at most `seconds`; None: no limit. `worker_revision` as in Idle."""
 
     argv: Argv
     seconds: float | None
-    revision: int
+    worker_revision: int
     on_replies: Callable[[Replies], SendRequests | None]
     undo: Callable[[], None]
     handles_errors: bool = False
@@ -48,10 +48,10 @@ class BlockingRead:
 
 @dataclass(slots=True, eq=False)
 class Idle:
-    """Wait for `seconds` (None: no limit), unless the Worker's `revision` has changed."""
+    """Wait for `seconds` (None: no limit), unless the Worker's `worker_revision` has changed."""
 
     seconds: float | None
-    revision: int
+    worker_revision: int
 
 
 class Finished:
@@ -59,4 +59,4 @@ class Finished:
 
 
 FINISHED = Finished()
-Action: TypeAlias = Work | SendRequests | BlockingRead | Idle | Finished
+Action: TypeAlias = DeliveryOrBatch | SendRequests | BlockingRead | Idle | Finished

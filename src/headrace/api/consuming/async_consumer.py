@@ -24,12 +24,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from headrace.api.backend import Stop
-from headrace.api.batch import Batch, Work
+from headrace.api.batch import Batch, DeliveryOrBatch
 from headrace.api.consuming.action_runner import (
     DrivenConsumer,
-    require_handled,
+    perform_waiting_action,
+    require_handler_ran,
     send_requests,
-    wait,
 )
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BatchSettings
@@ -44,10 +44,10 @@ REQUEST_THREADS = 3  # threads for requests, beside the one that waits
 
 
 class AsyncDriver:
-    """Performs the actions of a Worker for as many tasks as call next()."""
+    """Performs the actions of a Worker for as many tasks as call next_work()."""
 
     def __init__(self, consumer: DrivenConsumer, batches: BatchSettings | None = None) -> None:
-        self.worker = consumer.start_worker(batches)
+        self.worker = consumer.create_worker(batches)
         self.worker.on_change = self._changed
         self._consumer = consumer
         self._backend = consumer.backend
@@ -89,16 +89,16 @@ class AsyncDriver:
         finally:
             self._lease_renewer.stop()
             self._threads.shutdown(wait=False)
-            self._consumer.finish_worker()
+            self._consumer.detach_worker()
 
     def _finish(self) -> None:
         """Perform the last actions. Runs in a thread."""
-        while (action := self.worker.next()) is not FINISHED:
+        while (action := self.worker.next_action()) is not FINISHED:
             if isinstance(action, SendRequests):
                 send_requests(self._backend, self.worker, action)
             elif isinstance(action, BlockingRead | Idle):
-                wait(self._backend, self.worker, action, Stop())
-        self._consumer.remove_if_generated()
+                perform_waiting_action(self._backend, self.worker, action, Stop())
+        self._consumer.remove_if_name_generated()
 
     # Waking.
 
@@ -117,7 +117,7 @@ class AsyncDriver:
         for call in self._running_calls:
             call.add_done_callback(lambda _: self.wake())
 
-    def settle(self, how: Callable[..., None], *arguments: Any) -> None:
+    def settle_without_waking(self, how: Callable[..., None], *arguments: Any) -> None:
         """Report a result to the Worker by how(*arguments).
 
         Other tasks are not woken, because this one asks for the next action.
@@ -130,9 +130,9 @@ class AsyncDriver:
 
     # Steps.
 
-    async def next(self) -> Work | None:
+    async def next_work(self) -> DeliveryOrBatch | None:
         """Wait for the next entry or batch and return it; None when the loop should end."""
-        while (action := self.worker.next()) is not FINISHED:
+        while (action := self.worker.next_action()) is not FINISHED:
             if isinstance(action, Delivery | Batch):
                 return action
             await self.perform_action(action)
@@ -150,10 +150,10 @@ class AsyncDriver:
         assert isinstance(action, BlockingRead | Idle)
         stop = Stop()
         self._waits.append(stop)
-        if self.worker.revision != action.revision:  # between the decision and now
+        if self.worker.revision != action.worker_revision:  # between the decision and now
             stop.set()
         try:
-            await self._in_thread(partial(wait, self._backend, self.worker, action, stop))
+            await self._in_thread(partial(perform_waiting_action, self._backend, self.worker, action, stop))
         finally:
             stop.set()
             self._waits.remove(stop)
@@ -169,13 +169,13 @@ class AsyncDriver:
 async def iter_work(consumer: DrivenConsumer, batches: BatchSettings | None) -> AsyncIterator[Any]:
     """Iterate over entries or batches; each is acknowledged when the next one is requested."""
     async with AsyncDriver(consumer, batches) as driver:
-        while (work := await driver.next()) is not None:
+        while (work := await driver.next_work()) is not None:
             try:
                 yield work
             except BaseException:  # GeneratorExit: the loop was left
                 driver.worker.abandon(work)
                 raise
-            driver.settle(driver.worker.ack, work)
+            driver.settle_without_waking(driver.worker.ack, work)
 
 
 async def run(
@@ -259,7 +259,7 @@ class TaskPool:
 
     async def _run_one(self) -> None:
         """Run one runner."""
-        while (action := self._worker.next()) is not FINISHED:
+        while (action := self._worker.next_action()) is not FINISHED:
             if isinstance(action, Delivery | Batch):
                 self._ensure_poller()
                 await self._handle(action)
@@ -289,7 +289,7 @@ class TaskPool:
             if self._waiting_action is action:
                 self._waiting_action = None
 
-    async def _handle(self, work: Work) -> None:
+    async def _handle(self, work: DeliveryOrBatch) -> None:
         driver, worker = self._driver, self._worker
         task = asyncio.current_task()
         assert task is not None
@@ -299,28 +299,30 @@ class TaskPool:
             if self._is_cancelled():
                 worker.abandon(work)
                 raise
-            driver.settle(worker.record_failure, work, error)  # something else cancelled the handler
+            driver.settle_without_waking(
+                worker.record_failure, work, error
+            )  # something else cancelled the handler
         except Exception as error:
-            driver.settle(worker.record_failure, work, error)
+            driver.settle_without_waking(worker.record_failure, work, error)
         except BaseException:
             worker.abandon(work)
             raise
         else:
             if result is not None:
-                require_handled(worker, work, self._function, result)
-            driver.settle(worker.ack, work)
+                require_handler_ran(worker, work, self._function, result)
+            driver.settle_without_waking(worker.ack, work)
         while task.cancelling() and not self._is_cancelled():
             task.uncancel()  # the cancellation ends with the handler: the next entry is not affected
         await asyncio.sleep(0)  # a handler that never waits would keep the loop from everything else
 
-    async def _in_thread(self, function: Callable[[Any], Any], work: Work) -> Any:
+    async def _in_thread(self, function: Callable[[Any], Any], work: DeliveryOrBatch) -> Any:
         result = await asyncio.get_running_loop().run_in_executor(self._threads, call_handler, function, work)
         if inspect.isawaitable(result):  # it did not look like a coroutine function, and is one
             return await result
         return result
 
 
-def call_handler(function: Callable[[Any], Any], work: Work) -> Any:
+def call_handler(function: Callable[[Any], Any], work: DeliveryOrBatch) -> Any:
     """Return the function's result. Convert StopIteration, which a future rejects, into RuntimeError."""
     try:
         return function(work)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.codec import Codec
 from headrace.api.entry import Entry, entries_from_reply
-from headrace.api.follower_hub import PAGE, FollowRead, hub_of
+from headrace.api.follower_hub import PAGE_ENTRIES, FollowRead, hub_of
 from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID
 
@@ -53,7 +53,7 @@ async def follow(
         stop.add_wakeup(wakeup)
     try:
         while stop is None or not stop.is_set():
-            read = FollowRead(key, position, PAGE, gaps, wakeup.wake)
+            read = FollowRead(key, position, PAGE_ENTRIES, gaps, wakeup.wake)
             hub.submit(backend, read)
             try:
                 while not read.is_done and not (stop is not None and stop.is_set()):
@@ -66,7 +66,7 @@ async def follow(
             for entry in entries:
                 if stop is not None and stop.is_set():
                     return
-                gaps.advance(entry.id)
+                gaps.record_read(entry.id)
                 position = entry.id
                 yield entry
     finally:

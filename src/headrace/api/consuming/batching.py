@@ -78,7 +78,7 @@ class BatchTimer:
         """
         return self.due_ms is not None and self.due_ms <= now and (complete or self.has_fetched)
 
-    def restart(self) -> None:
+    def reset_after_delivery(self) -> None:
         """Record that a batch was delivered."""
         self.due_ms = None
         self.has_fetched = False

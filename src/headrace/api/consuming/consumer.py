@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from headrace.api.backend import Backend
-from headrace.api.batch import Batch, Work
+from headrace.api.batch import Batch, DeliveryOrBatch
 from headrace.api.codecs.arguments import decode_name, encode_name
 from headrace.api.consuming.batching import BATCH_SECONDS_DEFAULT, BATCH_SIZE_DEFAULT, BatchSettings
 from headrace.api.consuming.in_flight import Counters
-from headrace.api.consuming.requests import Requests
+from headrace.api.consuming.requests import ConsumerRequestBuilder
 from headrace.api.consuming.thread_driver import ThreadDriver, iter_work
 from headrace.api.consuming.worker import IN_FLIGHT_MAX, Worker
 from headrace.api.delivery import Delivery
@@ -110,7 +110,7 @@ class Consumer(Generic[T]):
         self.concurrency = concurrency
         self.counters = Counters()
         self._gap_watch = GroupGapWatch(f"{group.stream.name} {group.name} {self.name}", on_gap)
-        self.gaps: list[StreamGap] = self._gap_watch.found
+        self.gaps: list[StreamGap] = self._gap_watch.found_gaps
         self._fetch_count = fetch_count
         self._block = block
         self._ordered_by = ordered_by
@@ -126,12 +126,12 @@ class Consumer(Generic[T]):
         return self.group.backend
 
     @property
-    def group_keys(self) -> tuple[bytes, bytes]:
+    def stream_and_group_names(self) -> tuple[bytes, bytes]:
         """The keys of the stream and of the group."""
         return self.group.stream.key, self.group.key
 
-    def start_worker(self, batches: BatchSettings | None = None) -> Worker:
-        """Return the Worker of a new loop; call finish_worker() after it.
+    def create_worker(self, batches: BatchSettings | None = None) -> Worker:
+        """Return the Worker of a new loop; call detach_worker() after it.
 
         batches: its deliveries are batches; None: single entries.
 
@@ -141,14 +141,16 @@ class Consumer(Generic[T]):
             raise UsageError(f"{self!r} is running already: use concurrency= for more than one loop")
         group = self.group
         worker = Worker(
-            Requests(group.stream.key, group.key, encode_name(self.name), bool(group.policy.server_rules)),
+            ConsumerRequestBuilder(
+                group.stream.key, group.key, encode_name(self.name), bool(group.policy.server_rule_arguments)
+            ),
             group.policy,
             group.backend.now_ms,
             fetch_count=self._fetch_count,
             batches=batches,
             block=self._block,
             concurrency=self.concurrency,
-            ordered_by=self._ordered_by or key_of_rule(group.policy.ordered_by),
+            ordered_by=self._ordered_by or order_key_function(group.policy.ordered_by),
             codec=group.stream.codec,
             counters=self.counters,
             gaps=self._gap_watch,
@@ -158,13 +160,13 @@ class Consumer(Generic[T]):
             worker.stop()
         return worker
 
-    def finish_worker(self) -> None:
+    def detach_worker(self) -> None:
         """Detach the Worker of the loop that ended."""
         if self._worker is not None:
             self._worker.on_change = do_nothing
         self._worker = None
 
-    def remove_if_generated(self) -> None:
+    def remove_if_name_generated(self) -> None:
         """Remove the consumer from the group if its name was generated, unless it has pending entries."""
         if self.has_generated_name:  # it is unique: no entry can become pending with it now
             with suppress(UsageError):  # it has pending entries
@@ -274,7 +276,7 @@ class Batches(Generic[T]):
 
 
 @contextmanager
-def handling(work: Work) -> Iterator[Work]:
+def handling(work: DeliveryOrBatch) -> Iterator[DeliveryOrBatch]:
     """See Consumer.handling()."""
     try:
         yield work
@@ -288,7 +290,7 @@ def do_nothing() -> None:
     """Ignore a change."""
 
 
-def key_of_rule(field: bytes | None) -> Callable[[Delivery[Any]], Any] | None:
+def order_key_function(field: bytes | None) -> Callable[[Delivery[Any]], Any] | None:
     """Return a function that returns the order key of an entry for the rule ORDERED-BY; None without it."""
     if field is None:
         return None

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from headrace.api.backend import Backend
 from headrace.api.codecs.arguments import IdLike, decode_name, to_stream_id
 from headrace.api.codecs.codec import Codec
-from headrace.api.consuming.requests import Requests
+from headrace.api.consuming.requests import ConsumerRequestBuilder
 from headrace.api.delivery import Delivery
 from headrace.api.entry import Entry, entries_from_reply
 from headrace.api.stream_id import StreamID
@@ -32,11 +32,11 @@ T = TypeVar("T")
 DEAD_LETTER_FIELDS = tuple(
     b"dead:" + name for name in (b"stream", b"id", b"group", b"consumer", b"deliveries", b"error")
 )
-ERROR_MAX = 4096  # bytes of an error's text that are kept
-PAGE = 256
+ERROR_BYTES_MAX = 4096  # bytes of an error's text that are kept
+PAGE_ENTRIES = 256
 
 
-def dead_letter_fields(delivery: Delivery[Any], requests: Requests) -> list[bytes]:
+def dead_letter_fields(delivery: Delivery[Any], requests: ConsumerRequestBuilder) -> list[bytes]:
     """Return names and values of a dead letter: the entry's own, including duplicates, and the reason."""
     pairs = zip(delivery.flat_fields[::2], delivery.flat_fields[1::2], strict=True)
     kept = [word for pair in pairs if pair[0] not in DEAD_LETTER_FIELDS for word in pair]
@@ -46,7 +46,7 @@ def dead_letter_fields(delivery: Delivery[Any], requests: Requests) -> list[byte
         requests.group,
         requests.consumer,
         b"%d" % delivery.times_delivered,
-        delivery.error.encode("utf-8", "replace")[:ERROR_MAX],
+        delivery.error.encode("utf-8", "replace")[:ERROR_BYTES_MAX],
     )
     return [*kept, *(word for pair in zip(DEAD_LETTER_FIELDS, values, strict=True) for word in pair)]
 
@@ -78,7 +78,7 @@ class DeadLetter(Entry[T]):
             id, {name: value for name, value in fields.items() if name not in DEAD_LETTER_FIELDS}, codec
         )
         self.stream = decode_name(fields.get(b"dead:stream", b""))
-        self.origin = origin_of(fields.get(b"dead:id", b"0-0"))
+        self.origin = parse_origin_id(fields.get(b"dead:id", b"0-0"))
         self.group = decode_name(fields.get(b"dead:group", b""))
         self.consumer = decode_name(fields.get(b"dead:consumer", b""))
         deliveries = fields.get(b"dead:deliveries", b"0")  # any client may have added the entry
@@ -86,7 +86,7 @@ class DeadLetter(Entry[T]):
         self.error = fields.get(b"dead:error", b"").decode("utf-8", "replace")
 
 
-def origin_of(text: bytes) -> StreamID:
+def parse_origin_id(text: bytes) -> StreamID:
     """Parse the field dead:id, the ID of the original entry; 0-0 if it is invalid: any client may add one."""
     try:
         return StreamID.parse(text)
@@ -119,12 +119,12 @@ class DeadLetters(Generic[T]):
         """Iterate over the dead letters of this group, oldest first."""
         start = b"-"
         while True:
-            reply = self._backend.request(b"XRANGE", self.key, start, b"+", b"COUNT", b"%d" % PAGE)
+            reply = self._backend.request(b"XRANGE", self.key, start, b"+", b"COUNT", b"%d" % PAGE_ENTRIES)
             entries: list[Entry[Any]] = entries_from_reply(reply, self._codec)
             for entry in entries:
                 if self._is_of_group(entry):
                     yield DeadLetter(entry.id, entry.fields, self._codec)
-            if len(entries) < PAGE:
+            if len(entries) < PAGE_ENTRIES:
                 return
             start = bytes(entries[-1].id.next())
 
@@ -183,8 +183,8 @@ class DeadLetters(Generic[T]):
         """
         removed = 0
         wanted = [bytes(to_stream_id(id)) for id in ids] or [bytes(letter.id) for letter in self]
-        for at in range(0, len(wanted), PAGE):
-            removed += self._backend.request(b"XDEL", self.key, *wanted[at : at + PAGE])
+        for at in range(0, len(wanted), PAGE_ENTRIES):
+            removed += self._backend.request(b"XDEL", self.key, *wanted[at : at + PAGE_ENTRIES])
         return removed
 
     def __repr__(self) -> str:

@@ -61,9 +61,9 @@ class InFlight:
     ) -> None:
         self.counters = Counters() if counters is None else counters
         self.by_id: dict[bytes, Delivery[Any]] = {}  # by ID, without those that are DONE or LOST
-        self.dead_letters: deque[Delivery[Any]] = deque()
-        self.acks: dict[bytes, None] = {}
-        self.acks_since_ms = 0  # when the first of them began (ms)
+        self.unsent_dead_letters: deque[Delivery[Any]] = deque()
+        self.unsent_acks: dict[bytes, None] = {}
+        self.first_unsent_ack_ms = 0  # when the first of them began (ms)
         self.has_urgent_ack = False  # at once: after another crash the entry might count as never settled
         self.running_count = 0
         self._name = name
@@ -78,7 +78,7 @@ class InFlight:
 
     def has(self, key: bytes) -> bool:
         """Return whether the entry is in flight, or done and not acknowledged yet."""
-        return key in self.by_id or key in self.acks
+        return key in self.by_id or key in self.unsent_acks
 
     # Adding entries.
 
@@ -88,9 +88,9 @@ class InFlight:
         if self._ordered_by is None:
             self._append_ready(delivery)
         else:
-            self.enqueue(delivery, now)
+            self.make_ready_or_queue(delivery, now)
 
-    def schedule(self, delivery: Delivery[Any], due: int) -> None:
+    def schedule_redelivery(self, delivery: Delivery[Any], due: int) -> None:
         """Deliver the entry again at the time `due` (milliseconds)."""
         self.by_id[delivery.raw_id] = delivery
         delivery.state = WAITING
@@ -98,7 +98,7 @@ class InFlight:
         self._schedule_count += 1
         heappush(self._waiting, (due, self._schedule_count, delivery))
 
-    def enqueue(self, delivery: Delivery[Any], now: int) -> None:
+    def make_ready_or_queue(self, delivery: Delivery[Any], now: int) -> None:
         """Make the entry ready, or queue it after earlier entries of its order key."""
         if self._ordered_by is not None and delivery.order_key is None:
             try:
@@ -107,7 +107,7 @@ class InFlight:
             except Exception as error:  # of the user's function, or its key is not hashable
                 delivery.state = RUNNING
                 self.running_count += 1
-                self.retry(delivery, None, f"ordered_by: {describe_error(error)}", now, error)
+                self.retry_or_give_up(delivery, None, f"ordered_by: {describe_error(error)}", now, error)
                 return
             delivery.order_key = lane
             if behind is not None:
@@ -196,15 +196,15 @@ class InFlight:
 
     def ack(self, delivery: Delivery[Any]) -> None:
         """Record that the entry is done."""
-        if not self.acks:
-            self.acks_since_ms = delivery.started_ms
-        self.acks[delivery.raw_id] = None
+        if not self.unsent_acks:
+            self.first_unsent_ack_ms = delivery.started_ms
+        self.unsent_acks[delivery.raw_id] = None
         if delivery.times_delivered > 1 or self._policy.max_deliveries == 1:
             self.has_urgent_ack = True
         self.counters.handled += 1
         self.remove(delivery, DONE)
 
-    def retry(
+    def retry_or_give_up(
         self,
         delivery: Delivery[Any],
         after: float | None,
@@ -232,7 +232,7 @@ class InFlight:
         self.running_count -= 1
         self.counters.retried += 1
         seconds = self._policy.backoff.delay(count) if after is None else max(0.0, after)
-        self.schedule(delivery, now + round(min(seconds, SECONDS_MAX) * 1000))
+        self.schedule_redelivery(delivery, now + round(min(seconds, SECONDS_MAX) * 1000))
 
     def give_up(
         self, delivery: Delivery[Any], error: str, now: int, cause: BaseException | None = None
@@ -246,15 +246,15 @@ class InFlight:
             return
         self.counters.dead_lettered += 1
         if self._policy.dead_letters is None:
-            if not self.acks:
-                self.acks_since_ms = now
-            self.acks[delivery.raw_id] = None
+            if not self.unsent_acks:
+                self.first_unsent_ack_ms = now
+            self.unsent_acks[delivery.raw_id] = None
             self.remove(delivery, DONE)
             return
         if delivery.state == RUNNING:
             self.running_count -= 1
         delivery.state = GIVEN_UP
-        self.dead_letters.append(delivery)
+        self.unsent_dead_letters.append(delivery)
 
     def mark_lost(self, delivery: Delivery[Any]) -> None:
         """Record that another consumer claimed the entry."""
@@ -284,11 +284,11 @@ class InFlight:
         if delivery.order_key is not None:
             self._release_next(delivery)
 
-    def clear(self) -> None:
+    def clear_except_running(self) -> None:
         """Remove all entries except running ones."""
         self.by_id = {key: one for key, one in self.by_id.items() if one.state == RUNNING}
         queues = (self._ready, self._last_tries, self._waiting, self._queues_by_key)
-        for collection in (self.dead_letters, self.acks, *queues):
+        for collection in (self.unsent_dead_letters, self.unsent_acks, *queues):
             collection.clear()
         for one in self.by_id.values():
             one.order_key = None

@@ -34,8 +34,8 @@ class LeaseRenewer:
 
     def _run(self) -> None:
         try:
-            while not self._backend.pause(self._worker.renewal_interval, self._stop):
-                while (ask := self._worker.renew_leases()) is not None:
+            while not self._backend.sleep(self._worker.renewal_interval, self._stop):
+                while (ask := self._worker.next_lease_renewal()) is not None:
                     send_requests(self._backend, self._worker, ask)
         except DatabaseClosed:
             pass

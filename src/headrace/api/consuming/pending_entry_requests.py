@@ -16,19 +16,19 @@ from headrace.api.codecs.arguments import decode_name
 from headrace.api.consuming.actions import Replies, SendRequests
 from headrace.api.consuming.dead_letters import dead_letter_fields
 from headrace.api.consuming.in_flight import InFlight
-from headrace.api.consuming.requests import Requests
+from headrace.api.consuming.requests import ConsumerRequestBuilder
 from headrace.api.delivery import DONE, GIVEN_UP, LOST, WAITING, Delivery
 from headrace.api.retry_policy import RetryPolicy
 from headrace.errors import CommandError, HeadraceError
 
 
-class PendingEntryRequests:
+class PendingEntryActions:
     """Requests about entries that are pending with this consumer. Used under the Worker's lock."""
 
     def __init__(
         self,
         in_flight: InFlight,
-        requests: Requests,
+        requests: ConsumerRequestBuilder,
         policy: RetryPolicy,
         clock: Callable[[], int],
         retry_or_raise: Callable[[Exception], None],
@@ -46,10 +46,10 @@ class PendingEntryRequests:
         def undo() -> None:
             for one in due:
                 if one.state == WAITING:
-                    self._in_flight.schedule(one, one.due_ms)
+                    self._in_flight.schedule_redelivery(one, one.due_ms)
 
         if not all(self.lease_is_valid(one, now) for one in due):
-            return self.renew_leases(due, now, undo)
+            return self.check_and_renew_leases(due, now, undo)
 
         def on_replies(replies: Replies) -> None:
             for n, one in enumerate(due):
@@ -68,7 +68,7 @@ class PendingEntryRequests:
         def undo() -> None:
             for one in due:
                 if one.state == WAITING:
-                    self._in_flight.schedule(one, one.due_ms)
+                    self._in_flight.schedule_redelivery(one, one.due_ms)
 
         def looked(replies: Replies) -> None:
             for one, rows in zip(due, replies, strict=True):
@@ -80,7 +80,7 @@ class PendingEntryRequests:
                     self._in_flight.mark_lost(one)
                 else:
                     one.times_delivered = rows[0][3]
-                    self._in_flight.schedule(one, one.due_ms)
+                    self._in_flight.schedule_redelivery(one, one.due_ms)
 
         return SendRequests([self._requests.pending_entry(one.raw_id) for one in due], looked, undo)
 
@@ -91,12 +91,12 @@ class PendingEntryRequests:
         ):  # an old server returns nil for a deleted entry
             self._in_flight.counters.missing += 1
             if pending:
-                self._in_flight.acks[delivery.raw_id] = None
+                self._in_flight.unsent_acks[delivery.raw_id] = None
             self._in_flight.remove(delivery, LOST)
         elif not pending or pending[0][1] != self._requests.consumer:
             self._in_flight.mark_lost(delivery)
         else:
-            delivery.redeliver(claimed[0][1], pending[0][3], now)
+            delivery.reset_for_redelivery(claimed[0][1], pending[0][3], now)
             self._on_redelivered(delivery)
 
     def _on_redelivered(self, delivery: Delivery[Any]) -> None:
@@ -108,7 +108,7 @@ class PendingEntryRequests:
             never = f"delivered {deliveries - 1} times and never settled: its consumers died or were stopped"
             self._in_flight.give_up(delivery, delivery.error or never, now)
         else:
-            self._in_flight.enqueue(delivery, now)
+            self._in_flight.make_ready_or_queue(delivery, now)
 
     def move_to_dead_letters(self, delivery: Delivery[Any], now: int) -> SendRequests:
         """Move the entry to the dead letters. Check their key's type first: EXEC continues after an error.
@@ -124,13 +124,13 @@ class PendingEntryRequests:
 
         def undo() -> None:
             if delivery.state == GIVEN_UP:
-                in_flight.dead_letters.append(delivery)
+                in_flight.unsent_dead_letters.append(delivery)
 
         if not self.lease_is_valid(delivery, now):
-            return self.renew_leases([delivery], now, undo)
+            return self.check_and_renew_leases([delivery], now, undo)
 
         def unknown() -> None:
-            delivery.renewed_ms = (
+            delivery.lease_renewed_ms = (
                 now - self._lease_ms
             )  # it may have been executed: check before it is repeated
             undo()
@@ -162,7 +162,7 @@ class PendingEntryRequests:
                 if (retry_or_raise := self._retry_or_raise()) is not None:
                     retry_or_raise(refused)
 
-            again = self._requests.restore(delivery.raw_id, delivery.times_delivered)
+            again = self._requests.make_pending_again(delivery.raw_id, delivery.times_delivered)
             return SendRequests([again], restored, unknown)
 
         return SendRequests([(b"TYPE", target)], looked, undo)
@@ -170,7 +170,7 @@ class PendingEntryRequests:
     def release(self, rest: list[Delivery[Any]], now: int, then: Callable[[], None]) -> SendRequests:
         """Release entries for other consumers: at once, or when a waiting one is due. Then call then()."""
         if not all(self.lease_is_valid(one, now) for one in rest):
-            return self.renew_leases(rest, now, then)
+            return self.check_and_renew_leases(rest, now, then)
         requests = []
         for one in rest:
             left = max(0, one.due_ms - now) if one.state == WAITING else 0
@@ -191,15 +191,15 @@ class PendingEntryRequests:
 
     def lease_is_valid(self, delivery: Delivery[Any], now: int) -> bool:
         """Return whether no other consumer can have claimed it: it was renewed recently enough."""
-        return 0 <= now - delivery.renewed_ms < self._policy.ownership_ms
+        return 0 <= now - delivery.lease_renewed_ms < self._policy.ownership_ms
 
-    def renew_leases(
+    def check_and_renew_leases(
         self, old: list[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None
     ) -> SendRequests:
         """Renew leases. After a stall, first check which entries other consumers have claimed."""
         doubtful = [one for one in old if not self.lease_is_valid(one, now)]
         if not doubtful:
-            return self.renew(old, now, then)
+            return self.renew_without_check(old, now, then)
 
         def looked(replies: Replies) -> SendRequests | None:
             for one, rows in zip(doubtful, replies, strict=True):
@@ -209,13 +209,13 @@ class PendingEntryRequests:
                     self._in_flight.mark_lost(one)
             ours = [one for one in old if not one.lost]
             if ours:
-                return self.renew(ours, self._clock(), then)
+                return self.renew_without_check(ours, self._clock(), then)
             then()
             return None
 
         return SendRequests([self._requests.pending_entry(one.raw_id) for one in doubtful], looked, then)
 
-    def renew(
+    def renew_without_check(
         self, ours: Iterable[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None
     ) -> SendRequests:
         """Renew the leases of these entries; the delivery counts stay."""
@@ -225,7 +225,7 @@ class PendingEntryRequests:
             renewed = set(replies[0])
             for key, one in by_key.items():
                 if key in renewed:
-                    one.renewed_ms = now
+                    one.lease_renewed_ms = now
                 else:
                     self._in_flight.mark_missing(one)
             then()

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 Argv = Sequence[bytes]
 FIRST_ID = b"0-0"
-CLAIM_NOTHING = b"%d" % ((1 << 63) - 1)  # milliseconds
+CLAIM_NOTHING_IDLE_MS = b"%d" % ((1 << 63) - 1)  # milliseconds
 
 
-class Requests:
+class ConsumerRequestBuilder:
     """Builds the requests of one consumer."""
 
     __slots__ = (
@@ -34,13 +34,13 @@ class Requests:
         self._consumer_key = (stream, group, consumer)
         self._read_prefix = (b"XREADGROUP", b"GROUP", group, consumer, b"COUNT")
         # With CLAIM, replies contain delivery counts; nothing has been idle for so long.
-        self._read_options = (b"CLAIM", CLAIM_NOTHING) if server_redelivers else ()
+        self._read_options = (b"CLAIM", CLAIM_NOTHING_IDLE_MS) if server_redelivers else ()
 
     def read_new(self, count: int) -> Argv:
         """Read new entries."""
         return (*self._read_prefix, b"%d" % count, *self._read_options, b"STREAMS", self.stream, b">")
 
-    def group_state(self) -> list[Argv]:
+    def stream_and_groups_info(self) -> list[Argv]:
         """Read the state of the stream and of its groups."""
         return [(b"XINFO", b"STREAM", self.stream), (b"XINFO", b"GROUPS", self.stream)]
 
@@ -83,7 +83,7 @@ class Requests:
         count = () if deliveries is None else (b"RETRYCOUNT", b"%d" % deliveries)
         return (b"XCLAIM", *self._consumer_key, b"0", id, b"IDLE", b"%d" % idle_ms, *count, b"JUSTID")
 
-    def restore(self, id: bytes, deliveries: int) -> Argv:
+    def make_pending_again(self, id: bytes, deliveries: int) -> Argv:
         """Make an entry pending again."""
         return (
             b"XCLAIM",

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from headrace.api.backend import Stop
-from headrace.api.batch import Batch, Work
+from headrace.api.batch import Batch, DeliveryOrBatch
 from headrace.api.consuming.action_runner import (
     DrivenConsumer,
-    require_handled,
+    perform_waiting_action,
+    require_handler_ran,
     send_requests,
-    wait,
 )
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, SendRequests
 from headrace.api.consuming.batching import BatchSettings
@@ -29,7 +29,7 @@ from headrace.errors import HeadraceError
 def iter_work(consumer: DrivenConsumer, batches: BatchSettings | None) -> Iterator[Any]:
     """Iterate over entries or batches; each is acknowledged when the next one is requested."""
     with ThreadDriver(consumer, batches) as driver:
-        while (work := driver.next()) is not None:
+        while (work := driver.next_work()) is not None:
             try:
                 yield work
             except BaseException:  # GeneratorExit: the loop was left
@@ -39,10 +39,10 @@ def iter_work(consumer: DrivenConsumer, batches: BatchSettings | None) -> Iterat
 
 
 class ThreadDriver:
-    """Performs the actions of a Worker, in as many threads as call next()."""
+    """Performs the actions of a Worker, in as many threads as call next_work()."""
 
     def __init__(self, consumer: DrivenConsumer, batches: BatchSettings | None = None) -> None:
-        self.worker = consumer.start_worker(batches)
+        self.worker = consumer.create_worker(batches)
         self._consumer = consumer
         self._backend = consumer.backend
         self._waits: list[Stop] = []  # of waiting threads
@@ -60,15 +60,15 @@ class ThreadDriver:
         try:
             self.worker.stop()
             self._finish()
-            self._consumer.remove_if_generated()
+            self._consumer.remove_if_name_generated()
         except HeadraceError as late:
             log.warning("%s: stopped, but could not release its entries: %s", self.worker, late)
         finally:
             self._lease_renewer.stop()
-            self._consumer.finish_worker()
+            self._consumer.detach_worker()
 
     def _finish(self) -> None:
-        while (action := self.worker.next()) is not FINISHED:
+        while (action := self.worker.next_action()) is not FINISHED:
             self._perform_action(action)
 
     def _wake(self) -> None:
@@ -77,7 +77,7 @@ class ThreadDriver:
         for stop in self._waits[:]:
             stop.set()
 
-    def settle(self, how: Callable[..., None], *arguments: Any) -> None:
+    def settle_without_waking(self, how: Callable[..., None], *arguments: Any) -> None:
         """Report a result to the Worker by how(*arguments).
 
         Other threads are not woken, because this one asks for the next action.
@@ -88,10 +88,10 @@ class ThreadDriver:
         finally:
             self._settling.now = False
 
-    def next(self) -> Work | None:
+    def next_work(self) -> DeliveryOrBatch | None:
         """Wait for the next entry or batch and return it; None when the loop should end."""
         while True:
-            action = self.worker.next()
+            action = self.worker.next_action()
             if isinstance(action, Delivery | Batch):
                 return action
             if action is FINISHED:
@@ -107,9 +107,9 @@ class ThreadDriver:
         stop = Stop()
         self._waits.append(stop)
         try:
-            if self.worker.revision != action.revision:  # between the decision and now
+            if self.worker.revision != action.worker_revision:  # between the decision and now
                 stop.set()
-            wait(self._backend, self.worker, action, stop)
+            perform_waiting_action(self._backend, self.worker, action, stop)
         finally:
             self._waits.remove(stop)
 
@@ -142,19 +142,19 @@ class ThreadDriver:
     def _handle(self, function: Callable[[Any], Any]) -> None:
         worker = self.worker
         try:
-            while (work := self.next()) is not None:
+            while (work := self.next_work()) is not None:
                 try:
                     result = function(work)
                 except BaseException as error:
                     if is_failure(error):
-                        self.settle(worker.record_failure, work, error)
+                        self.settle_without_waking(worker.record_failure, work, error)
                     else:
                         worker.abandon(work)
                         raise
                 else:
                     if result is not None:
-                        require_handled(worker, work, function, result)
-                    self.settle(worker.ack, work)
+                        require_handler_ran(worker, work, function, result)
+                    self.settle_without_waking(worker.ack, work)
         except BaseException as error:
             self._error = self._error or error
             worker.stop()

@@ -1,8 +1,8 @@
 """The decisions of a consumer: what to do next, given the replies so far. No socket, thread or sleep.
 
-    next() ──▶ Delivery or Batch, SendRequests, BlockingRead, Idle or FINISHED, which the driver performs
+    next_action() ──▶ Delivery or Batch, SendRequests, BlockingRead, Idle or FINISHED, which the driver does
     handle_replies(), handle_request_error(), ack(), retry(), fail() ◀── the result
-    renew_leases() ──▶ requests that keep the leases of long work
+    next_lease_renewal() ──▶ requests that keep the leases of long work
 
 Actions by priority:
 
@@ -31,13 +31,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.api.batch import Batch, Work
+from headrace.api.batch import Batch, DeliveryOrBatch
 from headrace.api.codecs.codec import Codec
 from headrace.api.consuming.actions import FINISHED, Action, BlockingRead, Idle, Replies, SendRequests
 from headrace.api.consuming.batching import BatchSettings, BatchTimer
 from headrace.api.consuming.in_flight import Counters, InFlight, describe_error, log
-from headrace.api.consuming.pending_entry_requests import PendingEntryRequests
-from headrace.api.consuming.requests import FIRST_ID, Requests
+from headrace.api.consuming.pending_entry_requests import PendingEntryActions
+from headrace.api.consuming.requests import FIRST_ID, ConsumerRequestBuilder
 from headrace.api.delivery import LOST, QUEUED, READY, RUNNING, UNKNOWN_DELIVERIES, WAITING, Delivery
 from headrace.api.group_gaps import GroupGapWatch
 from headrace.api.retry_policy import RetryPolicy
@@ -65,10 +65,10 @@ class Worker:
         clock: the current time in milliseconds: backend.now_ms.
         fetch_count: entries to fetch at a time; None: as many as are handled in about a tenth of a second,
             or the size of a batch.
-        batches: next() returns a Batch and not a Delivery.
+        batches: next_action() returns a Batch and not a Delivery.
         block: seconds without anything to do after which it is finished, even if retries wait; inf: never.
-        concurrency: how many threads or tasks call next(): it sets the size of the first batch, and so many
-            entries can be in flight at least.
+        concurrency: how many threads or tasks call next_action(): it sets the size of the first batch, and so
+            many entries can be in flight at least.
         ordered_by: returns the hashable order key of an entry. Entries with an equal key are handled one by
             one in the order of the stream; while one waits for a retry, the later ones wait too.
         codec: decodes the stream's values.
@@ -77,7 +77,7 @@ class Worker:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: ConsumerRequestBuilder,
         policy: RetryPolicy,
         clock: Callable[[], int],
         *,
@@ -91,13 +91,13 @@ class Worker:
         gaps: GroupGapWatch | None = None,
     ) -> None:
         self.policy = policy
-        self.revision = 0  # incremented when idle or waiting callers should call next()
+        self.revision = 0  # incremented when idle or waiting callers should call next_action()
         self.on_change: Callable[[], None] = lambda: None  # called from any thread, under the Worker's lock
         self._requests = requests
         self._clock = clock
         self._lock = threading.RLock()
         self._in_flight = InFlight(str(requests), policy, ordered_by, counters, batches is not None)
-        self._entry_requests = PendingEntryRequests(
+        self._entry_requests = PendingEntryActions(
             self._in_flight, requests, policy, clock, self._retry_or_raise
         )
         fixed = fetch_count or (None if batches is None else batches.size)
@@ -110,7 +110,9 @@ class Worker:
         self._codec = codec
         self._gaps = GroupGapWatch(str(requests)) if gaps is None else gaps
         self._gaps.forget_deliveries()
-        self._gaps.server_counts = bool(policy.server_rules) or self._gaps.server_counts
+        self._gaps.server_counts_lost_entries = (
+            bool(policy.server_rule_arguments) or self._gaps.server_counts_lost_entries
+        )
         self._lease_ms = policy.lease_ms
         self._fetching = False  # one of the callers fetches
         self._fetch_started_ms = 0  # entries of that fetch were delivered later than this
@@ -136,7 +138,7 @@ class Worker:
 
     @property
     def renewal_interval(self) -> float:
-        """Seconds between calls of renew_leases(): a third of lease or CONSUMER-TTL, at most one second."""
+        """Seconds between calls of next_lease_renewal(): a third of lease or CONSUMER-TTL, at most 1."""
         return min(self.policy.ownership_ms / 3000, 1.0)
 
     @property
@@ -145,13 +147,13 @@ class Worker:
         return self._stopped_ms is not None
 
     @property
-    def busy(self) -> bool:
+    def has_unsettled_entries(self) -> bool:
         """Whether any entry is in flight or waits for its acknowledgement."""
-        return bool(self._in_flight.by_id or self._in_flight.acks)
+        return bool(self._in_flight.by_id or self._in_flight.unsent_acks)
 
     # What to do next.
 
-    def next(self) -> Action:
+    def next_action(self) -> Action:
         """Return what the caller must do now. A returned Delivery is RUNNING until it is settled."""
         with self._lock:
             now = self._clock()
@@ -184,15 +186,19 @@ class Worker:
             return None
         entries = in_flight.ready_batch(timer.size)
         if not all(self._entry_requests.lease_is_valid(one, now) for one in entries):
-            return self._entry_requests.renew_leases(entries, now) if now >= self._retry_at_ms else None
+            return (
+                self._entry_requests.check_and_renew_leases(entries, now)
+                if now >= self._retry_at_ms
+                else None
+            )
         if not entries:
             return None
         in_flight.mark_running(entries, now)
-        timer.restart()
+        timer.reset_after_delivery()
         self._idle_since_ms = None
         return Batch(entries, self)
 
-    def renew_leases(self) -> SendRequests | None:
+    def next_lease_renewal(self) -> SendRequests | None:
         """Return requests that keep entries in flight from being claimed; None if there are none.
 
         Call it every renewal_interval seconds, and then again after each reply until it returns None.
@@ -207,18 +213,18 @@ class Worker:
             old = [
                 one
                 for one in self._in_flight.by_id.values()
-                if not one.lost and not 0 <= now - one.renewed_ms < third
+                if not one.lost and not 0 <= now - one.lease_renewed_ms < third
             ]
-            return self._entry_requests.renew_leases(old[:ACK_BATCH_MAX], now) if old else None
+            return self._entry_requests.check_and_renew_leases(old[:ACK_BATCH_MAX], now) if old else None
 
     def _acks_overdue(self, now: int, most: int) -> bool:
         in_flight = self._in_flight
-        if not in_flight.acks or now < self._retry_at_ms:
+        if not in_flight.unsent_acks or now < self._retry_at_ms:
             return False
         return (
             in_flight.has_urgent_ack
-            or len(in_flight.acks) >= most
-            or not 0 <= now - in_flight.acks_since_ms < ACK_DELAY_MS
+            or len(in_flight.unsent_acks) >= most
+            or not 0 <= now - in_flight.first_unsent_ack_ms < ACK_DELAY_MS
         )
 
     def _next_request(self, now: int) -> Action:
@@ -228,13 +234,13 @@ class Worker:
             return self._idle(now, self._retry_at_ms)
         if self._group_lost:
             return self._recreate_group(now)
-        if in_flight.dead_letters:
-            return self._entry_requests.move_to_dead_letters(in_flight.dead_letters.popleft(), now)
+        if in_flight.unsent_dead_letters:
+            return self._entry_requests.move_to_dead_letters(in_flight.unsent_dead_letters.popleft(), now)
         if self._stopped_ms is not None:
             return self._finish(now)
         if self._batch_timer is None and in_flight.first_ready() is not None:
             # Its lease ran out, so its owner is unknown.
-            return self._entry_requests.renew_leases(
+            return self._entry_requests.check_and_renew_leases(
                 [one for one in in_flight.by_id.values() if one.state == READY], now
             )
         if (redelivery := self._redeliver_due(now)) is not None:
@@ -244,11 +250,15 @@ class Worker:
             taken = min(max(self._fetch_count, CLAIM_COUNT_MIN), capacity)
             if self._own_pending_after is not None:
                 return self._list_own_pending(self._own_pending_after, taken)
-            if now >= self._next_claim_ms and not self._claimed_since_fetch and not self.policy.server_rules:
+            if (
+                now >= self._next_claim_ms
+                and not self._claimed_since_fetch
+                and not self.policy.server_rule_arguments
+            ):
                 return self._claim_idle(taken, now)
             if not self._nothing_new:
                 return self._fetch(now, capacity)
-        if in_flight.acks:
+        if in_flight.unsent_acks:
             return self._send_acks()
         return self._wait(now, capacity)
 
@@ -265,7 +275,7 @@ class Worker:
             return self._entry_requests.redeliver(several, now)
         for one in several:
             if one.times_delivered != UNKNOWN_DELIVERIES:
-                self._in_flight.schedule(one, one.due_ms)
+                self._in_flight.schedule_redelivery(one, one.due_ms)
         return self._entry_requests.read_delivery_counts(uncounted, now)
 
     def _wait(self, now: int, capacity: int) -> Action:
@@ -278,7 +288,9 @@ class Worker:
                 until = min(until or self._batch_timer.due_ms, self._batch_timer.due_ms)
         if capacity <= 0 or self._fetching:
             return self._idle(now, until)
-        next_claim = now + self.policy.claim_interval_ms if self.policy.server_rules else self._next_claim_ms
+        next_claim = (
+            now + self.policy.claim_interval_ms if self.policy.server_rule_arguments else self._next_claim_ms
+        )
         until = next_claim if until is None else min(until, next_claim)
         if self._block_ms is not None and self._in_flight.running_count == self._in_flight.ready_count() == 0:
             self._idle_since_ms = now if self._idle_since_ms is None else self._idle_since_ms
@@ -308,9 +320,9 @@ class Worker:
 
     def _finish(self, now: int) -> Action:
         """Return the next action while stopping: acknowledge and release."""
-        if self._in_flight.acks:
+        if self._in_flight.unsent_acks:
             return self._send_acks()
-        if self._gaps.has_unchecked and not self._checked_gaps_at_stop:
+        if self._gaps.has_unchecked_deliveries and not self._checked_gaps_at_stop:
             self._checked_gaps_at_stop = True
             return self._request_gap_check()
         rest = [one for one in self._in_flight.by_id.values() if one.state in (READY, QUEUED, WAITING)]
@@ -350,9 +362,9 @@ class Worker:
         now = self._clock()
         code = str(error).partition(" ")[0] if isinstance(error, CommandError) else ""
         if code == "NOGROUP" and self._stopped_ms is not None:
-            self._in_flight.clear()
+            self._in_flight.clear_except_running()
             return
-        if code == "NOGROUP" and self.policy.recreate is not None:
+        if code == "NOGROUP" and self.policy.recreate_start is not None:
             self._group_lost = True
             return
         if code not in TRANSIENT_CODES and not isinstance(error, ConnectionLost | NotOnDisk):
@@ -362,11 +374,11 @@ class Worker:
         log.warning("%s: %s; retrying in %.1f s", self._requests, error, self._retry_delay_ms / 1000)
         if self._stopped_ms is not None and now - self._stopped_ms >= STOP_TIMEOUT_MS:
             log.warning("%s: stopped, but could not release its entries: they stay pending", self._requests)
-            self._in_flight.clear()
+            self._in_flight.clear_except_running()
             self._retry_at_ms = 0
 
     def stop(self) -> None:
-        """Begin no other entry; next() returns what is left to do until it returns FINISHED."""
+        """Begin no other entry; next_action() returns what is left to do until it returns FINISHED."""
         with self._lock:
             if self._stopped_ms is None:
                 self._stopped_ms = self._clock()
@@ -378,7 +390,7 @@ class Worker:
 
     # Settle a delivery. Only the first call has an effect.
 
-    def ack(self, work: Work | Sequence[Delivery[Any]]) -> None:
+    def ack(self, work: DeliveryOrBatch | Sequence[Delivery[Any]]) -> None:
         """Record that entries are done, even if their lease was lost: then they are not handled again."""
         with self._lock:
             for delivery in deliveries_of(work):
@@ -386,7 +398,7 @@ class Worker:
                     self._in_flight.ack(delivery)
             self._changed()
 
-    def record_failure(self, work: Work | Sequence[Delivery[Any]], error: BaseException) -> None:
+    def record_failure(self, work: DeliveryOrBatch | Sequence[Delivery[Any]], error: BaseException) -> None:
         """Record that the handler raised: retry after the back-off, or move entries to the dead letters.
 
         The same fields would fail to decode each time, so such an entry is moved to the dead letters at once.
@@ -408,7 +420,7 @@ class Worker:
 
     def retry(
         self,
-        work: Work | Sequence[Delivery[Any]],
+        work: DeliveryOrBatch | Sequence[Delivery[Any]],
         after: float | None,
         error: str,
         cause: BaseException | None = None,
@@ -423,11 +435,11 @@ class Worker:
         with self._lock:
             for delivery in deliveries_of(work):
                 if delivery.state == RUNNING:
-                    self._in_flight.retry(delivery, after, error, self._clock(), cause, level)
+                    self._in_flight.retry_or_give_up(delivery, after, error, self._clock(), cause, level)
             self._changed()
 
     def fail(
-        self, work: Work | Sequence[Delivery[Any]], reason: str, cause: BaseException | None = None
+        self, work: DeliveryOrBatch | Sequence[Delivery[Any]], reason: str, cause: BaseException | None = None
     ) -> None:
         """Move entries to the dead letters."""
         with self._lock:
@@ -436,7 +448,7 @@ class Worker:
                     self._in_flight.give_up(delivery, reason, self._clock(), cause)
             self._changed()
 
-    def abandon(self, work: Work) -> None:
+    def abandon(self, work: DeliveryOrBatch) -> None:
         """Leave unfinished entries pending until their lease is over."""
         with self._lock:
             for delivery in deliveries_of(work):
@@ -454,13 +466,13 @@ class Worker:
         )
 
     def _take_acks(self) -> dict[bytes, None]:
-        taken = self._in_flight.acks
-        self._in_flight.acks = {}
+        taken = self._in_flight.unsent_acks
+        self._in_flight.unsent_acks = {}
         self._in_flight.has_urgent_ack = False
         return taken
 
     def _restore_acks(self, taken: dict[bytes, None]) -> None:
-        self._in_flight.acks = taken | self._in_flight.acks
+        self._in_flight.unsent_acks = taken | self._in_flight.unsent_acks
 
     def _fetch(self, now: int, capacity: int) -> SendRequests:
         """Fetch new entries without waiting; acknowledge done entries in the same round trip."""
@@ -477,9 +489,9 @@ class Worker:
         requests = [self._requests.read_new(min(self._fetch_count, capacity))]
         checks = self._gaps.is_due(now)
         if checks:
-            self._gaps.postpone(now)
-            requests = [*self._requests.group_state(), *requests]
-        if not self._in_flight.acks and not checks:
+            self._gaps.schedule_next_check(now)
+            requests = [*self._requests.stream_and_groups_info(), *requests]
+        if not self._in_flight.unsent_acks and not checks:
             return SendRequests(requests, self._on_fetched, self._on_fetch_failed)
         taken = self._take_acks()
         if taken:
@@ -513,11 +525,13 @@ class Worker:
             self._must_check_gaps = False
             self._raise_gap(self._find_gap(*replies))
 
-        return SendRequests(self._requests.group_state(), on_replies, lambda: None, handles_errors=True)
+        return SendRequests(
+            self._requests.stream_and_groups_info(), on_replies, lambda: None, handles_errors=True
+        )
 
     def _find_gap(self, about: Any, groups: Any) -> StreamGap | AccessDenied | None:
         """Count and return entries that were removed before the group read them, or why they are unknown."""
-        gap = self._gaps.check(about, groups, self._requests.group)
+        gap = self._gaps.find_gap(about, groups, self._requests.group)
         if isinstance(gap, StreamGap):
             self.counters.skipped += gap.missing or 0
         return gap
@@ -539,7 +553,7 @@ class Worker:
         now = self._clock()
         in_flight = self._in_flight
         entries = reply[0][1]
-        self._gaps.advance(len(entries), entries[-1][0])
+        self._gaps.record_deliveries(len(entries), entries[-1][0])
         for key, flat, *counts in entries:
             if not in_flight.has(key):
                 delivery = Delivery(key, flat, self._fetch_started_ms, self, self._codec)
@@ -547,7 +561,7 @@ class Worker:
                     delivery.times_delivered = counts[1] + 1
                 in_flight.add(delivery, now)
             elif counts and key in in_flight.by_id:
-                in_flight.by_id[key].renewed_ms = self._fetch_started_ms
+                in_flight.by_id[key].lease_renewed_ms = self._fetch_started_ms
                 in_flight.by_id[key].lost = False
         self._idle_since_ms = None
         if len(entries) >= self._fetch_count:
@@ -570,14 +584,16 @@ class Worker:
             rows = replies[0]
             self._fetching = False
             self._own_pending_after = rows[-1][0] if len(rows) == count else None
-            if self.policy.server_rules:  # the server delivers those that are due, or wait for others
+            if (
+                self.policy.server_rule_arguments
+            ):  # the server delivers those that are due, or wait for others
                 rows = [row for row in rows if row[2] < self._lease_ms and row[3] > 0]
             found = [row[0] for row in rows if not self._in_flight.has(row[0])]
             for key in found:
                 self._schedule_claimed(key, self._clock())
             now = self._clock()
             return (
-                self._entry_requests.renew([self._in_flight.by_id[key] for key in found], now)
+                self._entry_requests.renew_without_check([self._in_flight.by_id[key] for key in found], now)
                 if found
                 else None
             )
@@ -601,9 +617,9 @@ class Worker:
             )
             for key in keys:
                 if key in self._in_flight.by_id:
-                    self._in_flight.by_id[key].renewed_ms = asked_at
+                    self._in_flight.by_id[key].lease_renewed_ms = asked_at
                     self._in_flight.by_id[key].lost = False
-                elif key not in self._in_flight.acks:
+                elif key not in self._in_flight.unsent_acks:
                     self._schedule_claimed(key, asked_at)
                     self.counters.claimed += 1
             self.counters.missing += len(deleted[0]) if deleted else 0
@@ -620,11 +636,11 @@ class Worker:
         delivery = Delivery(key, [], seen, self, self._codec)
         if self._batch_timer is not None:
             delivery.times_delivered = UNKNOWN_DELIVERIES
-        self._in_flight.schedule(delivery, self._clock())
+        self._in_flight.schedule_redelivery(delivery, self._clock())
 
     def _recreate_group(self, now: int) -> SendRequests:
         """Recreate a lost group, and make the entries in flight pending again."""
-        assert self.policy.recreate is not None
+        assert self.policy.recreate_start is not None
         self._group_lost = False
         kept = [one for one in self._in_flight.by_id.values() if not one.lost]
 
@@ -639,13 +655,13 @@ class Worker:
                 return
             log.warning("%s: the group was deleted and has been recreated", self._requests)
             for one in kept:
-                one.renewed_ms = now
+                one.lease_renewed_ms = now
 
-        restored = [self._requests.restore(one.raw_id, abs(one.times_delivered)) for one in kept]
-        if self.policy.server_rules:
-            restored.insert(0, self._requests.set_rules(self.policy.server_rules))
+        restored = [self._requests.make_pending_again(one.raw_id, abs(one.times_delivered)) for one in kept]
+        if self.policy.server_rule_arguments:
+            restored.insert(0, self._requests.set_rules(self.policy.server_rule_arguments))
         return SendRequests(
-            [self._requests.create_group(self.policy.recreate), *restored],
+            [self._requests.create_group(self.policy.recreate_start), *restored],
             on_replies,
             undo,
             handles_errors=True,
@@ -655,6 +671,6 @@ class Worker:
         return str(self._requests)
 
 
-def deliveries_of(work: Work | Sequence[Delivery[Any]]) -> Sequence[Delivery[Any]]:
+def deliveries_of(work: DeliveryOrBatch | Sequence[Delivery[Any]]) -> Sequence[Delivery[Any]]:
     """Return the entries of a batch, or a single entry as a sequence of one."""
     return (work,) if isinstance(work, Delivery) else work

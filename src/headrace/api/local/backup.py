@@ -16,7 +16,7 @@ from pathlib import Path
 from headrace.api.local.directory import explain_disk_errors
 from headrace.api.local.engine_access import EngineAccess
 from headrace.api.local.image_writer import write_image
-from headrace.api.local.storage import SNAPSHOT
+from headrace.api.local.storage import SNAPSHOT_FILE_NAME
 from headrace.errors import UsageError
 from headrace.persistence.data_directory import DiskDirectory
 
@@ -38,7 +38,7 @@ def write_backup(local_engine: EngineAccess, path: str | os.PathLike[str]) -> No
         directory.mkdir()
         files = DiskDirectory(str(directory))
         stack.enter_context(local_engine.snapshot_lock)
-        file = stack.enter_context(contextlib.closing(files.create(SNAPSHOT)))
+        file = stack.enter_context(contextlib.closing(files.create(SNAPSHOT_FILE_NAME)))
         image = local_engine.run_locked(local_engine.freeze)
         write_image(local_engine, image, file, lambda: local_engine.closed_reason is not None)
         files.sync_directory("")

@@ -98,7 +98,7 @@ class ManualClock:
             return sum(not wakeup.background for wakeup in self._sleepers)
 
 
-def elapsed_ms_of(clock: Clock) -> Callable[[], int]:
+def elapsed_ms_function(clock: Clock) -> Callable[[], int]:
     """Return a function that returns elapsed milliseconds, which setting the clock does not change."""
     return clock.elapsed_ms if isinstance(clock, SystemClock) else clock.now_ms
 

@@ -34,7 +34,7 @@ class ColdWriter:
         try:
             thread.start()
         except RuntimeError as error:  # the interpreter is shutting down, or there are too many threads
-            self._cold.fail(error)
+            self._cold.record_failure(error)
         else:
             self._thread = thread
 
@@ -69,5 +69,5 @@ class ColdWriter:
 
     def _store(self, batch: Batch) -> None:
         self.run_locked(
-            self._cold.store_in_thread(batch)
+            self._cold.store_returning_completion(batch)
         )  # if it was closed, the entries are in the log only

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class EngineAccess(Protocol):
     """One engine that several threads use. LocalEngine says which lock is taken first."""
 
-    durable_before: int  # batches before this one are durable: see storage.py
+    durable_before_batch: int  # batches before this one are durable: see storage.py
 
     @property
     def engine(self) -> Engine:

@@ -62,7 +62,7 @@ class EngineSession:
     def _execute(self, data: bytes) -> bool:
         session = self._session
         self._parser.feed(data)
-        self.resume(self._local_engine.now_ms())
+        self.execute_buffered_requests(self._local_engine.now_ms())
         return session.reply.pending_bytes() > 0 or session.closing
 
     def receive(self, timeout: float | None) -> bytes:
@@ -111,9 +111,9 @@ class EngineSession:
             self._local_engine.discard_session(self._session)
         self.wake()
 
-    # Called by LocalEngine: resume() with the engine's lock, wake() without it.
+    # Called by LocalEngine: execute_buffered_requests() with the engine's lock, wake() without it.
 
-    def resume(self, now_ms: int) -> None:
+    def execute_buffered_requests(self, now_ms: int) -> None:
         """Execute buffered requests up to one that blocks. Called with the engine's lock."""
         session, execute, next_request = self._session, self._local_engine.engine.execute, self._parser.next
         try:

@@ -26,8 +26,8 @@ from headrace.persistence.snapshot_steps import run_steps
 
 SLICE_NS = 500_000
 PAUSE_S = 100e-6  # without it, this thread would take the lock again before another one wakes up
-ROOM_CHECK_S = 0.05
-END = -1
+QUEUE_ROOM_WAIT_S = 0.05
+STEPS_FINISHED = -1
 
 
 def write_image(
@@ -56,17 +56,17 @@ def write_image(
             out,
             version=by_name("compatible"),
             aof_base=rewrite is not None,
-            references=None if rewrite is None else rewrite.references,
+            references=None if rewrite is None else rewrite.cold_references,
         )
         done = 0
-        while done != END:
+        while done != STEPS_FINISHED:
             if is_cancelled():
                 raise DatabaseClosed("the database was closed while a snapshot of it was written")
-            if thread.wait_for_room(ROOM_CHECK_S):
+            if thread.wait_for_room(QUEUE_ROOM_WAIT_S):
                 with lock:
                     done = run_steps(steps, SLICE_NS)
                 time.sleep(PAUSE_S)
-        out.end(True)
+        out.write_trailer(True)
         thread.finish(file.sync)
         thread.wait()
         thread.size()  # raises what the thread has failed with

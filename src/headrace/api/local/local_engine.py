@@ -23,7 +23,7 @@ import cython
 from headrace.api.backend import Fields, Stop, Wakeable, Wakeup
 from headrace.api.codecs import field_encoding
 from headrace.api.local.background import TimerThread
-from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_of
+from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_function
 from headrace.api.local.storage import Storage
 from headrace.client.server_errors import command_error
 from headrace.commands.session import Session
@@ -62,27 +62,27 @@ class LocalEngine:
     snapshot_lock: Lock  # held while a snapshot is written; taken before all other locks
     storage: Public[Storage | None]  # None for a database in memory
     is_remote: bool
-    discarded: deque[Session]  # to close with the lock: see discard_session()
+    discarded_sessions: deque[Session]  # to close with the lock: see discard_session()
     idle_sessions: list[Session]
     timer: Public[TimerThread | None]  # once something is due
-    durable_before: Public[cython.longlong]  # batches before this one are durable: see storage.py
+    durable_before_batch: Public[cython.longlong]  # batches before this one are durable: see storage.py
     reader: ReplyReader
     closed_reason: str | None  # why the database is closed; None if it is open
     to_wake: list[Wakeable]  # once the lock is released
-    sleepers: dict[Wakeup, None]  # of threads in pause()
+    sleeping_wakeups: dict[Wakeup, None]  # of threads in sleep()
     timer_due_ms: cython.longlong  # when the timer thread wakes by itself (ms)
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self.engine, self.clock, self.now = engine, clock, clock.now_ms
         self.elapsed_ms, self.adjust_to_clock = (
-            elapsed_ms_of(clock),
+            elapsed_ms_function(clock),
             clock_change_checker(clock, engine.on_clock_set),
         )
         self.lock, self.snapshot_lock, self.reader = Lock(), Lock(), ReplyReader()
         self.storage = self.timer = self.closed_reason = None
-        self.is_remote, self.durable_before, self.timer_due_ms = False, 0, NEVER_DUE_MS
-        self.discarded, self.idle_sessions, self.to_wake = deque(), [], []
-        self.sleepers = {}
+        self.is_remote, self.durable_before_batch, self.timer_due_ms = False, 0, NEVER_DUE_MS
+        self.discarded_sessions, self.idle_sessions, self.to_wake = deque(), [], []
+        self.sleeping_wakeups = {}
 
     # The lock.
 
@@ -95,7 +95,7 @@ class LocalEngine:
         if self.closed_reason is not None:
             self.lock.release()
             raise DatabaseClosed(self.closed_reason)
-        if self.discarded:
+        if self.discarded_sessions:
             self._close_discarded()
 
     @cython.ccall
@@ -103,7 +103,7 @@ class LocalEngine:
         """Release the engine's lock. Call commit_and_wake() after it in any case."""
         due: cython.longlong = -1
         try:
-            if self.engine.woken or self.engine.killed_sessions:
+            if self.engine.woken_sessions or self.engine.killed_sessions:
                 self._resume_woken()
             due = self.engine.next_deadline()
         finally:
@@ -116,7 +116,7 @@ class LocalEngine:
     def _release_without_timer(self) -> cython.void:
         """Release the lock after a request that makes nothing due by the clock."""
         try:
-            if self.engine.woken or self.engine.killed_sessions:
+            if self.engine.woken_sessions or self.engine.killed_sessions:
                 self._resume_woken()
         finally:
             self.lock.release()
@@ -143,7 +143,7 @@ class LocalEngine:
         Raises NotOnDisk if the disk rejects the batch.
         """
         try:
-            if written >= self.durable_before and self.storage is not None:
+            if written >= self.durable_before_batch and self.storage is not None:
                 self.storage.commit(written)
         finally:
             while self.to_wake:
@@ -158,7 +158,7 @@ class LocalEngine:
 
         The garbage collector may drop a connection in a thread that holds the engine's lock.
         """
-        self.discarded.append(session)
+        self.discarded_sessions.append(session)
         if self.closed_reason is None and self.lock.acquire(False):
             self._close_discarded()
             self._release_without_timer()
@@ -167,8 +167,8 @@ class LocalEngine:
     @cython.cfunc
     def _close_discarded(self) -> cython.void:
         session: Session
-        while self.discarded:
-            session = self.discarded.popleft()
+        while self.discarded_sessions:
+            session = self.discarded_sessions.popleft()
             session.transport = None
             self.engine.close(session)
 
@@ -218,7 +218,7 @@ class LocalEngine:
         """Execute the buffered requests of sessions that another session's request unblocked."""
         engine: Engine = self.engine
         session: Session
-        while engine.woken or engine.killed_sessions:
+        while engine.woken_sessions or engine.killed_sessions:
             woken, dropped = engine.take_woken(), engine.killed_sessions
             engine.killed_sessions = []
             for session in dropped:
@@ -261,19 +261,21 @@ class LocalEngine:
 
     def request(self, *words: bytes) -> Any:
         """Execute one command. A blocking command blocks this thread."""
-        return self.run(list(words), None)
+        return self.execute_and_wait(list(words), None)
 
-    def wait(self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None) -> Any:
+    def execute_blocking_read(
+        self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None
+    ) -> Any:
         """Execute a read that waits for entries. Returns None after a timeout."""
         argv = list(words)
         if seconds is None or seconds > 0:
             ms = 0 if seconds is None or seconds > FOREVER_S else max(1, round(seconds * 1000))
             at = argv.index(STREAMS)
             argv[at:at] = [b"BLOCK", b"%d" % ms]
-        return self.run(argv, stop)
+        return self.execute_and_wait(argv, stop)
 
     @cython.ccall
-    def run(self, argv: list[bytes], stop: Stop | None) -> object:
+    def execute_and_wait(self, argv: list[bytes], stop: Stop | None) -> object:
         """Execute a command, sleep if it blocks, commit, and return the reply. Raises CommandError."""
         if not argv:
             raise ValueError("a command needs at least a name")
@@ -305,7 +307,7 @@ class LocalEngine:
         self.commit_and_wake(written)
         if wakeup is not None:
             return self._wait_for_reply(session, wakeup, stop, before)
-        return raise_error_reply(reply)
+        return reply_or_raise(reply)
 
     @cython.cfunc
     def _written_batch(self, session: Session, before: cython.longlong) -> cython.longlong:
@@ -357,7 +359,7 @@ class LocalEngine:
                 stop.remove_wakeup(wakeup)
             if not answered:
                 self._abandon_session(session)
-        return raise_error_reply(reply)
+        return reply_or_raise(reply)
 
     @cython.cfunc
     def _abandon_session(self, session: Session) -> cython.void:
@@ -395,7 +397,7 @@ class LocalEngine:
         finally:
             self.release()
         self.commit_and_wake(written)
-        raise_error_reply(rejection)
+        reply_or_raise(rejection)
         return [command_error(str(reply)) if isinstance(reply, CommandError) else reply for reply in replies]
 
     @cython.cfunc
@@ -448,8 +450,8 @@ class LocalEngine:
         finally:
             self.release()
         self.commit_and_wake(written)
-        ids: list[bytes] = raise_error_reply(replies)
-        raise_error_reply(next(filter(is_error_reply, ids), None))
+        ids: list[bytes] = reply_or_raise(replies)
+        reply_or_raise(next(filter(is_error_reply, ids), None))
         return ids
 
     # Time.
@@ -458,14 +460,14 @@ class LocalEngine:
         """Return the current time in milliseconds since 1970."""
         return self.now()
 
-    def pause(self, seconds: float, stop: Stop | None = None) -> bool:
+    def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep.
 
         Returns True if stop ended the sleep. Raises DatabaseClosed if the database is closed meanwhile.
         """
         wakeup = Wakeup()
         until = self.elapsed_ms() + round(max(0.0, min(seconds, FOREVER_S)) * 1000)
-        self.sleepers[wakeup] = None
+        self.sleeping_wakeups[wakeup] = None
         if stop is not None:
             stop.add_wakeup(wakeup)
         try:
@@ -474,7 +476,7 @@ class LocalEngine:
                     break
                 self.clock.sleep(wakeup, self.now() + left)
         finally:
-            del self.sleepers[wakeup]
+            del self.sleeping_wakeups[wakeup]
             if stop is not None:
                 stop.remove_wakeup(wakeup)
         if self.closed_reason is not None:
@@ -497,7 +499,7 @@ class LocalEngine:
             with self.lock:
                 self.closed_reason = self.closed_reason or CLOSED_MESSAGE
                 wakeups = [session.transport for session in self.engine.clients.values()]
-            for wakeup in [*wakeups, *self.sleepers]:
+            for wakeup in [*wakeups, *self.sleeping_wakeups]:
                 if wakeup is not None:
                     wakeup.wake()
             if self.timer is not None:
@@ -509,7 +511,7 @@ class LocalEngine:
         """Close it in a forked child. It takes no lock, because a thread of the parent may hold it."""
         self.closed_reason = reason
         if self.storage is not None:
-            self.storage.abandon()
+            self.storage.close_without_writing()
 
 
 def is_error_reply(reply: object) -> bool:
@@ -518,7 +520,7 @@ def is_error_reply(reply: object) -> bool:
 
 
 @cython.cfunc
-def raise_error_reply(reply: Any) -> Any:
+def reply_or_raise(reply: Any) -> Any:
     """Return the reply; raise it if it is an error."""
     if isinstance(reply, CommandError):
         raise command_error(str(reply))

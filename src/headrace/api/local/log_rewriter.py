@@ -28,19 +28,19 @@ from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.data_directory import DataDirectory
 
 
-class LogOwner(Protocol):
+class RewritableStorage(Protocol):
     """The storage of a database, as a rewrite of its log uses it: api/local/storage.py implements it."""
 
     files: DataDirectory
     local_engine: EngineAccess
     log: DurableLog
     lock: threading.Lock  # held for a commit
-    uncommitted: list[tuple[int, list[bytes]]]  # effects taken, not in the log yet
+    uncommitted_effects: list[tuple[int, list[bytes]]]  # effects taken, not in the log yet
     closing: bool
     closed: bool
 
     def take_effects(self) -> None:
-        """Move the engine's effects to `uncommitted`. Call it with `lock` and the engine's lock held."""
+        """Move the engine's effects to `uncommitted_effects`. Call it with `lock` and the engine's lock."""
 
     def record_durability(self) -> None:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""
@@ -48,14 +48,14 @@ class LogOwner(Protocol):
     def delay_rewrite(self) -> None:
         """Let the log grow by a quarter before the next automatic attempt."""
 
-    def set_rewrite_threshold(self) -> None:
+    def reset_rewrite_threshold(self) -> None:
         """Let the log double before the next automatic rewrite."""
 
 
 class LogRewriter:
     """Rewrites the log of one database."""
 
-    def __init__(self, storage: LogOwner) -> None:
+    def __init__(self, storage: RewritableStorage) -> None:
         self.storage = storage
         self._running_lock = threading.Lock()  # held by the thread of an automatic rewrite
         self._logged_error = ""  # the last one
@@ -142,7 +142,7 @@ class LogRewriter:
             with storage.local_engine.lock:
                 storage.take_effects()
                 images.append(storage.local_engine.freeze())
-            log.commit(storage.uncommitted, images[0].now_ms)
+            log.commit(storage.uncommitted_effects, images[0].now_ms)
 
         try:
             log.check_files(0, force=True)
@@ -164,7 +164,7 @@ class LogRewriter:
         try:
             if not log.finish_rewrite(rewrite, whole, self._unlocked) and whole:
                 raise HeadraceError(rewrite.failure)
-            storage.set_rewrite_threshold()
+            storage.reset_rewrite_threshold()
         except BaseException as error:
             self._require_another_rewrite(error)
             raise

@@ -41,7 +41,7 @@ POLL_S = 0.2  # how long stop() waits at most for a silent connection
 KEEPALIVE_S = 1.0
 RETRY_S, RETRY_MAX_S = 0.2, 30.0
 RECEIVE_BYTES = 64 * 1024  # applied with the lock held once
-CONNECT = "connect"
+CONNECT_STATE = "connect"
 SKIP_FOREIGN_ADVICE = "open it with skip_foreign_types=True to skip keys of other types"
 
 
@@ -109,14 +109,14 @@ class Replica:
         """Reject writes from now on, and follow the server."""
         engine = self.local_engine.engine
         storage = self.local_engine.storage
-        position = None if storage is None else decode_comment(storage.found_comment)
+        position = None if storage is None else decode_comment(storage.loaded_last_comment)
 
         if self._tail is not None:
-            self._tail.load()
+            self._tail.load_marker()
 
         def prepare() -> None:
             if position is not None:
-                self._history, self._offset = position.history, position.offset
+                self._history, self._offset = position.replication_id, position.offset
                 self._applier.select(position.database)
             engine.write_gate.set_read_only(True)
             engine.keyspace.hide_expired = True
@@ -130,7 +130,7 @@ class Replica:
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
         if self.local_engine.storage is not None:
-            self.local_engine.storage.last_comment = b"" if self._promoted else self._log_comment()
+            self.local_engine.storage.closing_comment = b"" if self._promoted else self._log_comment()
 
     def _log_comment(self) -> bytes:
         """Return the position of the data, as the last line of the log; empty if there is none."""
@@ -150,7 +150,7 @@ class Replica:
             self._applier.discard_transaction()
             engine.write_gate.set_read_only(False)
             engine.keyspace.hide_expired = False
-            engine.rule_runner.suspend()
+            engine.rule_runner.reapply_all_next_time()
 
         self.local_engine.run_locked(allow)
 
@@ -163,14 +163,14 @@ class Replica:
         link = self._link
         return ReplicaStatus(
             self.display_url,
-            CONNECT if link is None else link.state,
+            CONNECT_STATE if link is None else link.state,
             self._offset,
             self._offset if link is None else max(link.received_offset, self._offset),
-            0 if link is None else link.snapshot_bytes,
+            0 if link is None else link.snapshot_size,
             0 if link is None else link.snapshot_received,
             dict(self._skipped_keys),
-            dict(self._applier.skipped),
-            dict(self._applier.failed),
+            dict(self._applier.skipped_commands),
+            dict(self._applier.failed_commands),
             self._error,
         )
 
@@ -244,7 +244,7 @@ class Replica:
             return self.local_engine.engine.effects.log_offset
 
         batch = self.local_engine.run_locked(apply)
-        link.take_raw()
+        link.take_applied_bytes()
         with suppress(NotOnDisk):  # it is retried, and reported where the database is used
             self.local_engine.commit_and_wake(batch)
 
@@ -325,7 +325,7 @@ class Replica:
         with suppress(NotOnDisk):
             self.local_engine.commit_and_wake(-1)
         if self.local_engine.storage is not None:
-            self.local_engine.storage.replace_log()
-        self._skipped_keys = dict(loaded.skipped)
+            self.local_engine.storage.rewrite_outdated_log()
+        self._skipped_keys = dict(loaded.skipped_key_counts)
         LOG.info("loaded %d keys of %s", loaded.keys, self.display_url)
         link.on_snapshot_loaded(self._now())

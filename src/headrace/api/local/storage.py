@@ -5,7 +5,7 @@
     thread 3  execute ─┘ waits                                                          └ done
 
 `batch_count` counts batches: the engine's offset is the number of the batch that will contain its next
-effects. So the changes of a session in batch 7 are durable once `durable_before` is more than 7.
+effects. So the changes of a session in batch 7 are durable once `durable_before_batch` is more than 7.
 
 The log's files are checked before a commit about once a second, and before close() and compact(): an idle
 program learns at its next write that they were removed or replaced.
@@ -38,7 +38,7 @@ from headrace.api.local.engine_access import EngineAccess
 from headrace.api.local.log_rewriter import LogRewriter
 from headrace.commands.server_interface import ServerInterface
 from headrace.engine.engine import Engine
-from headrace.engine.foreign_commands import log_replayer
+from headrace.engine.foreign_commands import log_replayer_and_skipped
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError, NotOnDisk
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.persistence.aof.durable_log import DurableLog
@@ -48,17 +48,17 @@ from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
-from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore
+from headrace.persistence.cold.object_store import LOCAL_BYTES_DEFAULT_MAX, ObjectStore
 from headrace.persistence.cold.object_uploader import ObjectUploader
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, File
 from headrace.persistence.rdb.versions import by_name
 from headrace.persistence.rdb.writer import write_rdb
-from headrace.persistence.recovery import RecoveryResult, recover, skipped_notes
+from headrace.persistence.recovery import RecoveryResult, recover, skipped_command_notes
 from headrace.streams.cold_run import CACHE_BYTES
 
 SKIP_FOREIGN_ADVICE = "open it with skip_foreign_types=True to leave out what has other types"
-SNAPSHOT = "dump.rdb"  # the default name of a server's snapshot
+SNAPSHOT_FILE_NAME = "dump.rdb"  # the default name of a server's snapshot
 RETRY_MS = 100  # between attempts to write after a failure
 REWRITE_RETRY_MS = 1000
 REWRITE_MIN_BYTES = 64 << 20  # a smaller log is rewritten only on request
@@ -78,38 +78,38 @@ class Storage:
         hot_memory: int = 0,
         cold_cache_memory: int = CACHE_BYTES,
         cold_store: str = "",
-        cold_local_bytes: int = LOCAL_BYTES,
+        cold_local_bytes: int = LOCAL_BYTES_DEFAULT_MAX,
     ) -> None:
         self.files = files
         self.hot_memory = hot_memory  # bytes of data in memory; 0: no limit
         self.cold_cache_memory = cold_cache_memory
         self.skip_foreign_types = skip_foreign_types
-        self.names = LogFileNames()
+        self.log_file_names = LogFileNames()
         self.fsync_policy = policy
         self.rewrite_min_bytes = rewrite_min_bytes
         self.lock = threading.Lock()
         self.log = DurableLog(
             files,
-            self.names,
+            self.log_file_names,
             policy=policy,
             sync_later=self._sync_later,
             has_sync_waiters=lambda: self.local_engine.engine.has_sync_waiters(),
             on_report=self._on_report,
         )
-        self.cold_files = self.log.cold_files = ColdFiles(files, self.names.cold_directory)
+        self.cold_files = self.log.cold_files = ColdFiles(files, self.log_file_names.cold_directory)
         self.object_uploader = (
             ObjectUploader(self.cold_files, ObjectStore(cold_store), cold_local_bytes) if cold_store else None
         )
         self.batch_count = 0  # batches taken from the engine
-        self.uncommitted: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
-        self.synced_before = 0  # batches before this one are synced
+        self.uncommitted_effects: list[tuple[int, list[bytes]]] = []  # effects taken, not in the log yet
+        self.synced_before_batch = 0  # batches before this one are synced
         self.rewrite_requested = False  # BGREWRITEAOF
         self.timer_scheduled = False  # the timer thread knows that there is work
         self.is_attached = False
         self.closed = False
         self.closing = False
-        self.found_comment = b""  # the last line of the log that was loaded, if it is a comment
-        self.last_comment = b""  # the last line of the log when it is closed
+        self.loaded_last_comment = b""  # the last line of the log that was loaded, if it is a comment
+        self.closing_comment = b""  # the last line of the log when it is closed
         self.rewriter = LogRewriter(self)
         self.cold_writer: ColdWriter | None = None  # None: all nodes are in memory
         self._sync: BackgroundSync | None = None
@@ -129,16 +129,18 @@ class Storage:
                     self.object_uploader.attach()
                 found = self._recover(engine, now_ms)
         except BaseException:
-            self.abandon()
+            self.close_without_writing()
             raise
-        self.found_comment = found.last_comment
+        self.loaded_last_comment = found.last_comment
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
         if found.ignored_snapshot:
             logging.getLogger("headrace").info(
-                "%s is not read, because there is a log: %s", found.ignored_snapshot, self.names.directory
+                "%s is not read, because there is a log: %s",
+                found.ignored_snapshot,
+                self.log_file_names.directory,
             )
-        self.set_rewrite_threshold()
+        self.reset_rewrite_threshold()
         engine.stats.reset()
         engine.set_effect_recording(True)
         if self.object_uploader is not None:
@@ -175,25 +177,25 @@ class Storage:
     def _recover(self, engine: Engine, now_ms: int) -> RecoveryResult:
         manifest = None
         with contextlib.suppress(Damaged, OSError):  # which recover() reports
-            manifest = Manifest.load(self.files, self.names)
+            manifest = Manifest.load(self.files, self.log_file_names)
         if self.hot_memory or (manifest is not None and manifest.cold):
             self._open_cold_storage(engine)
-        engine.rule_registry.on_hot = partial(self._open_cold_storage, engine)
-        replay, skipped = log_replayer(engine, now_ms, self.skip_foreign_types)
+        engine.rule_registry.open_cold_storage = partial(self._open_cold_storage, engine)
+        replay, skipped = log_replayer_and_skipped(engine, now_ms, self.skip_foreign_types)
         found = recover(
             self.files,
-            self.names,
+            self.log_file_names,
             engine.keyspace,
             replay,
             appendonly=True,
-            dbfilename=SNAPSHOT,
+            dbfilename=SNAPSHOT_FILE_NAME,
             truncated_ok=True,
             now_ms=now_ms,
             skip_foreign_types=self.skip_foreign_types,
             foreign_advice=SKIP_FOREIGN_ADVICE,
         )
-        found.notes.extend(skipped_notes(skipped))
-        engine.rule_runner.suspend()
+        found.notes.extend(skipped_command_notes(skipped))
+        engine.rule_runner.reapply_all_next_time()
         self.log.open(found.manifest, lambda file: self._write_base(engine, file, now_ms))
         return found
 
@@ -216,9 +218,9 @@ class Storage:
                 if self.log.needs_rewrite:
                     self._rewrite_at_once()
                 self._write()
-                failure = "" if self.log.close(True, self.last_comment) else self.log.failure
+                failure = "" if self.log.close(True, self.closing_comment) else self.log.failure
                 if not failure:
-                    self.local_engine.durable_before = self.synced_before = self.batch_count
+                    self.local_engine.durable_before_batch = self.synced_before_batch = self.batch_count
             finally:
                 self.cold_files.close()
                 self.closed = True
@@ -226,7 +228,7 @@ class Storage:
         if failure:
             raise NotOnDisk(f"the database was closed, but its last changes are not on the disk: {failure}")
 
-    def abandon(self) -> None:
+    def close_without_writing(self) -> None:
         """Close the files without writing or locking: in a forked child, or after load() has failed."""
         self.closed = True
         self.log.abandon()
@@ -237,7 +239,7 @@ class Storage:
     def commit(self, written: int) -> None:
         """Wait until batch `written` is as durable as fsync= promises. Raises NotOnDisk, DatabaseClosed."""
         with self.lock:
-            if self.local_engine.durable_before > written:
+            if self.local_engine.durable_before_batch > written:
                 return
             if self.closed:
                 raise DatabaseClosed("the database was closed before this change was on the disk")
@@ -266,15 +268,15 @@ class Storage:
             self.take_effects()
         now_ms = self.local_engine.engine.keyspace.now
         self.log.check_files(now_ms)
-        return self.log.commit(self.uncommitted, now_ms)
+        return self.log.commit(self.uncommitted_effects, now_ms)
 
     def take_effects(self) -> None:
-        """Move the engine's effects to `uncommitted`. One statement without a call: see aof/log.py, 7."""
+        """Move the engine's effects to `uncommitted_effects`. One statement: see aof/log.py, 7."""
         effects = self.local_engine.engine.effects
         effects.log_offset = self.batch_count + 1
-        self.batch_count, self.uncommitted, effects.items[:] = (
+        self.batch_count, self.uncommitted_effects, effects.items[:] = (
             effects.log_offset,
-            self.uncommitted + effects.items,
+            self.uncommitted_effects + effects.items,
             (),
         )
 
@@ -282,16 +284,16 @@ class Storage:
         """Record which batches are durable, schedule what is due, and report a failure or its end."""
         log = self.log
         failure = log.failure
-        if not failure and not self.uncommitted:
-            self.local_engine.durable_before = self.batch_count
+        if not failure and not self.uncommitted_effects:
+            self.local_engine.durable_before_batch = self.batch_count
             if log.synced == log.written:
-                self.synced_before = self.batch_count
+                self.synced_before_batch = self.batch_count
         if not self.timer_scheduled and (
             failure or (self.fsync_policy == "everysec" and log.synced < log.written)
         ):
             self._schedule_timer()  # first: once writes are rejected, no commit would wake the timer thread
         if failure or log.reported_failure:
-            log.report()
+            log.report_failure()
 
     def _on_report(self, failure: str) -> None:
         """Reject writes for this failure of the log, or accept them if it is empty."""
@@ -326,14 +328,14 @@ class Storage:
 
     def _maintain(self, now_ms: int) -> None:
         log = self.log
-        interrupted = self.local_engine.durable_before < self.batch_count
+        interrupted = self.local_engine.durable_before_batch < self.batch_count
         if (self.local_engine.engine.effects.items or interrupted) and not log.reported_failure:
             self._commit_if_possible()  # effects without a commit: keys have expired
         if log.size > self._rewrite_threshold and not self.rewriter.is_running():
             self.rewrite_requested = True
         log.tick(now_ms)
         if self._sync is None and log.synced >= self._sync_offset:
-            self.synced_before = max(self.synced_before, self._sync_batch_count)
+            self.synced_before_batch = max(self.synced_before_batch, self._sync_batch_count)
         if (log.needs_rewrite and now_ms >= self._next_rewrite_ms) or self.rewrite_requested:
             self.rewrite_requested = False
             self._next_rewrite_ms = now_ms + REWRITE_RETRY_MS
@@ -359,7 +361,7 @@ class Storage:
         """Have the timer thread sync, after it has released the lock. The log calls this."""
         self._sync = BackgroundSync(file)
         self._sync_offset = self.log.written
-        self._sync_batch_count = self.local_engine.durable_before
+        self._sync_batch_count = self.local_engine.durable_before_batch
         return self._sync
 
     def _wake_sync_waiters(self, now_ms: int) -> None:
@@ -380,7 +382,7 @@ class Storage:
         """Rewrite the log from the data in memory. Raises HeadraceError if that fails."""
         run_uninterrupted(self.rewriter.rewrite)
 
-    def replace_log(self) -> None:
+    def rewrite_outdated_log(self) -> None:
         """Rewrite the log, because all data in memory were replaced.
 
         Raises HeadraceError if that fails. It is retried then; nothing is added to the log of the old data.
@@ -403,7 +405,7 @@ class Storage:
         """Let the log grow by a quarter before the next automatic attempt."""
         self._rewrite_threshold = self.log.size + self.log.size // 4
 
-    def set_rewrite_threshold(self) -> None:
+    def reset_rewrite_threshold(self) -> None:
         """Let the log double before the next automatic rewrite."""
         self._rewrite_threshold = max(self.rewrite_min_bytes, 2 * self.log.base_size)
 
@@ -416,7 +418,7 @@ class Storage:
             version=by_name("compatible"),
             aof_base=True,
             now_ms=now_ms,
-            references=self.log.rewrite.references,
+            references=self.log.rewrite.cold_references,
         )
 
     def _rewrite_at_once(self) -> None:
@@ -426,7 +428,7 @@ class Storage:
             with self.local_engine.lock:
                 self.take_effects()
                 now_ms = self.local_engine.engine.keyspace.now
-                self.log.commit(self.uncommitted, now_ms)
+                self.log.commit(self.uncommitted_effects, now_ms)
                 engine = self.local_engine.engine
                 self.log.create(lambda file: self._write_base(engine, file, now_ms))
         except (OSError, HeadraceError) as error:
@@ -442,7 +444,7 @@ class SnapshotsNotSupported(CommandError):
     )
 
 
-class LibraryHost(ServerInterface):
+class LibraryServerInterface(ServerInterface):
     """The server interface of a database in a program."""
 
     storage: Storage | None = None
@@ -456,7 +458,8 @@ class LibraryHost(ServerInterface):
                 b"appendonly": b"yes",
                 b"appendfsync": self.storage.fsync_policy.encode(),
                 b"cold-cache-memory": b"%d" % self.storage.cold_cache_memory,
-                b"cold-local-bytes": b"%d" % (uploader.local_bytes if uploader is not None else LOCAL_BYTES),
+                b"cold-local-bytes": b"%d"
+                % (uploader.local_bytes_max if uploader is not None else LOCAL_BYTES_DEFAULT_MAX),
                 b"cold-store": uploader.store.url.encode() if uploader is not None else b"",
                 b"stream-hot-memory": b"%d" % self.storage.hot_memory,
             }
@@ -483,4 +486,4 @@ class LibraryHost(ServerInterface):
 
     def synced_log_offset(self) -> int:
         """Return the number of synced batches; -1 without a log."""
-        return -1 if self.storage is None else self.storage.synced_before
+        return -1 if self.storage is None else self.storage.synced_before_batch

@@ -9,13 +9,13 @@ from rich.console import Console
 
 from headrace.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
 from headrace.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
-from headrace.archive.location import ArchiveLocation, store_errors
+from headrace.archive.location import ArchiveLocation, store_errors_explained
 from headrace.archive.unreferenced_files import (
     PresentFile,
     UnarchivedEntries,
+    old_and_orphan_files,
     present_files,
     unarchived_entries,
-    unreferenced_files,
 )
 from headrace.archive.verification import check_files
 from headrace.cli.check.paths import ARCHIVE_DEPTH_MAX
@@ -59,7 +59,7 @@ def archives_below(location: ArchiveLocation, depth: int = ARCHIVE_DEPTH_MAX) ->
     Raises:
         HeadraceError: if the store fails.
     """
-    with store_errors(location):
+    with store_errors_explained(location):
         try:
             found = location.filesystem().get_file_info(pafs.FileSelector("", allow_not_found=True))
         except PermissionError:
@@ -125,7 +125,7 @@ def check_current_files(files: Sequence[ArchivedFile], console: Console) -> tupl
         task = bar.add_task("files", total=len(files), rows=0)
         for file, result in check_files(files):
             rows += result.rows
-            uncounted += not result.is_counted
+            uncounted += not result.has_logged_count
             bar.update(task, advance=1, rows=rows)
             if result.damage is not None:
                 damaged += 1
@@ -173,7 +173,7 @@ def print_unreferenced(
     Without `archive` (None if files are damaged) that is not known, and False is returned.
     """
     current = {file.path for file in files}
-    known, unknown = unreferenced_files(present, current, log.referenced)
+    known, unknown = old_and_orphan_files(present, current, log.referenced_paths)
     print_files(known, "that were replaced or deleted, kept a week for readers of older versions", console)
     notes: dict[str, str] = {}
     later: dict[str, list[UnarchivedEntries]] = {}

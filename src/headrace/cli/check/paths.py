@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.archive.local_paths import SCHEME
+from headrace.archive.local_paths import SCHEME_PATTERN
 from headrace.errors import HeadraceError, UsageError, os_error_text
-from headrace.persistence.check import has_log
+from headrace.persistence.check import has_log_or_snapshot
 
 DELTA_LOG = "_delta_log"
 ARCHIVE_DEPTH_MAX = 3  # folders below a directory, in search of archives
@@ -15,7 +15,7 @@ ARCHIVE_DEPTH_MAX = 3  # folders below a directory, in search of archives
 
 def is_archive(file: str) -> bool:
     """Return whether this is a Delta table, or a URL, which only an archive has."""
-    return SCHEME.match(file) is not None or os.path.isdir(os.path.join(file, DELTA_LOG))
+    return SCHEME_PATTERN.match(file) is not None or os.path.isdir(os.path.join(file, DELTA_LOG))
 
 
 def holds_archives(file: str) -> bool:
@@ -27,7 +27,7 @@ def holds_archives(file: str) -> bool:
     if is_archive(file) or not os.path.isdir(file):
         return is_archive(file)
     try:
-        if has_log(file):
+        if has_log_or_snapshot(file):
             return False
     except OSError as error:
         raise HeadraceError(f"{error.filename or file}: {os_error_text(error)}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.connections.stream_client import checked_ids, clients_of, name_bytes
+from headrace.cli.connections.stream_client import clients_of, complete_ids, name_bytes
 from headrace.cli.options.completion import complete_streams
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.printing import print_json
@@ -37,7 +37,7 @@ def command(stream: str, group: str, ids: tuple[str, ...], as_json: bool, url: s
 
     The ID - reads IDs from standard input. The exit code is 1 if an entry was not pending.
     """
-    given = list(dict.fromkeys(checked_ids(read_ids(ids))))
+    given = list(dict.fromkeys(complete_ids(read_ids(ids))))
     if not given:
         raise UsageError("there are no IDs on standard input")
     acknowledged: list[str] = []
@@ -46,7 +46,7 @@ def command(stream: str, group: str, ids: tuple[str, ...], as_json: bool, url: s
         client.group(group)
         for start in range(0, len(given), IDS_PER_PIPELINE):
             part = given[start : start + IDS_PER_PIPELINE]
-            replies = client.pipeline([("XACK", client.key, name_bytes(group), each) for each in part])
+            replies = client.send_pipeline([("XACK", client.key, name_bytes(group), each) for each in part])
             for each, reply in zip(part, replies, strict=True):
                 if isinstance(reply, Exception):
                     number = plural(len(acknowledged), "entry")

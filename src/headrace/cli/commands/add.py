@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from headrace.cli.connections.stream_client import NotExecuted, StreamClient, clients_of, name_bytes
+from headrace.cli.connections.stream_client import PipelineNotExecuted, StreamClient, clients_of, name_bytes
 from headrace.cli.options.completion import complete_streams
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.printing import bytes_from_json
@@ -25,9 +25,9 @@ from headrace.plurals import plural
 
 ENTRIES_PER_PIPELINE = 500
 READ_BYTES = 1 << 18
-LINE_MAX = 64 << 20  # bytes of one line of JSON
+LINE_BYTES_MAX = 64 << 20  # bytes of one line of JSON
 TAIL_KEYS = {"stream", "id", "fields"}  # the keys of a line of `tail --json`
-ID = re.compile(rb"[0-9]+-[0-9]+")
+ID_PATTERN = re.compile(rb"[0-9]+-[0-9]+")
 Fields = list[bytes]  # a flat list of names and values
 
 
@@ -95,16 +95,16 @@ class EntryAppender:
         self.client = client
         trim: Words = () if maxlen is None else ("MAXLEN", "~", maxlen)
         self.xadd_prefix: Words = ("XADD", client.key, *trim, entry_id)
-        self.added = 0
+        self.added_count = 0
 
     def add(self, entries: list[Fields]) -> None:
         """Add entries in one pipeline. HeadraceError if not all were added; its text says how many were."""
-        if not self.added:
+        if not self.added_count:
             self.client.connect()
         failed: Exception | None = None
         try:
-            replies = self.client.pipeline([(*self.xadd_prefix, *fields) for fields in entries])
-        except NotExecuted as error:
+            replies = self.client.send_pipeline([(*self.xadd_prefix, *fields) for fields in entries])
+        except PipelineNotExecuted as error:
             failed, replies = error, error.replies
         except CONNECTION_ERRORS as error:
             raise HeadraceError(
@@ -113,14 +113,14 @@ class EntryAppender:
         for reply in replies:
             if isinstance(reply, Exception):
                 failed = failed or reply
-            elif not isinstance(reply, bytes) or not ID.fullmatch(reply):
+            elif not isinstance(reply, bytes) or not ID_PATTERN.fullmatch(reply):
                 failed = failed or HeadraceError(f"the reply to XADD is no ID: {printable(repr(reply))}")
             else:
-                self.added += 1
+                self.added_count += 1
                 with wrap_output_errors():
                     click.echo(reply.decode())
-        if isinstance(failed, NotExecuted):
-            raise NotExecuted(f"{failed}; {self.summary()}", []) from failed
+        if isinstance(failed, PipelineNotExecuted):
+            raise PipelineNotExecuted(f"{failed}; {self.summary()}", []) from failed
         if failed is not None and str(failed).startswith("NOQUORUM"):
             raise HeadraceError(f"{failed}; {self.summary()} with a confirmation")
         if failed is not None:
@@ -128,7 +128,7 @@ class EntryAppender:
 
     def summary(self) -> str:
         """Return the number of added entries, for an error message."""
-        return f"{plural(self.added, 'entry')} added"
+        return f"{plural(self.added_count, 'entry')} added"
 
 
 def parse_fields(words: tuple[str, ...]) -> Fields:
@@ -160,7 +160,7 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
     batch: list[Fields] = []
     wrong: UsageError | None = None
     number = 0
-    for text in lines_of(source):
+    for text in lines_or_none(source):
         if text is None:
             if batch:
                 yield batch
@@ -168,8 +168,8 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
             continue
         number += 1
         try:
-            if len(text) > LINE_MAX:
-                raise ValueError(f"longer than {LINE_MAX >> 20} MiB")
+            if len(text) > LINE_BYTES_MAX:
+                raise ValueError(f"longer than {LINE_BYTES_MAX >> 20} MiB")
             if text.strip():
                 batch.append(fields_from_json(parse_line(text)))
         except (ValueError, RecursionError) as error:
@@ -186,11 +186,11 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
         raise wrong
 
 
-def lines_of(source: BinaryIO) -> Iterator[bytes | None]:
+def lines_or_none(source: BinaryIO) -> Iterator[bytes | None]:
     """Yield the lines of standard input, and None when no more input is ready: the time to send them."""
     begun: list[bytes] = []  # the parts of a line whose end was not read yet
     while True:
-        if not is_ready(source):
+        if not has_input(source):
             yield None
         data = source.read1(READ_BYTES)  # type: ignore[attr-defined]
         if not data:
@@ -200,13 +200,13 @@ def lines_of(source: BinaryIO) -> Iterator[bytes | None]:
         for following in others:
             yield b"".join(begun)
             begun = [following]
-        if sum(map(len, begun)) > LINE_MAX:
+        if sum(map(len, begun)) > LINE_BYTES_MAX:
             break  # the caller rejects the line
     if any(begun):
         yield b"".join(begun)
 
 
-def is_ready(source: BinaryIO) -> bool:
+def has_input(source: BinaryIO) -> bool:
     """Return whether a read would return at once."""
     try:
         return bool(select.select([source], [], [], 0)[0])

@@ -127,11 +127,11 @@ def command(
             job.follow(every or EVERY_SECONDS)
         result = job.result()
     except KeyboardInterrupt:
-        if once or not job.written:
+        if once or not job.written_entries:
             raise
-    written = (plural(job.written, "entry"), "bold")
+    written = (plural(job.written_entries, "entry"), "bold")
     console.print(line(written, " written to ", (str(location), "bold")), soft_wrap=True)
-    print_kept_exact(console, job)
+    print_inexact_counts(console, job)
     if once:
         counts = f"{plural(result.entries, 'entry')} of {plural(result.days, 'day')}"
         console.print(f"The archive holds {counts}")
@@ -147,7 +147,7 @@ class PrintingObserver(ArchiveObserver):
         self._bar: Progress | None = None
         self._reported = 0  # entries that --follow has printed
 
-    def spark(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
+    def session_context(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
         """Start Spark and print that."""
         return scratch_spark("headrace archive", zone, on_misfits, self._quiet)
 
@@ -157,7 +157,7 @@ class PrintingObserver(ArchiveObserver):
         for name, why in unusable.items():
             self._console.print(line("No column: the field '", name, "' ", why), soft_wrap=True)
 
-    def archiving(self, streams: Sequence[str]) -> AbstractContextManager[object]:
+    def archiving_context(self, streams: Sequence[str]) -> AbstractContextManager[object]:
         """Show a progress bar."""
         name = streams[0] if len(streams) == 1 else f"{len(streams)} streams"
         self._bar = bar = progress_bar(self._console)
@@ -171,7 +171,7 @@ class PrintingObserver(ArchiveObserver):
         self._bar.advance(task.id, batch.rows)
         self._bar.update(task.id, rows=task.completed)
 
-    def merging(self) -> AbstractContextManager[object]:
+    def merging_context(self) -> AbstractContextManager[object]:
         """Show that files are merged."""
         return self._console.status("Merging small files")
 
@@ -189,11 +189,12 @@ class PrintingObserver(ArchiveObserver):
             self._reported = written
 
 
-def print_kept_exact(console: Console, job: ArchiveJob) -> None:
+def print_inexact_counts(console: Console, job: ArchiveJob) -> None:
     """Print how many entries are kept whole, and which columns have values that did not fit."""
     if job.kept_exact:
         console.print(
-            f"{job.kept_exact:,} of {job.written:,} entries have fields that their columns cannot hold "
+            f"{job.kept_exact:,} of {job.written_entries:,} entries have fields that their columns cannot "
+            "hold "
             "exactly; they are kept whole in _exact",
             soft_wrap=True,
         )

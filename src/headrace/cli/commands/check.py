@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.archive.local_paths import SCHEME
-from headrace.archive.location import LACKS_LIBRARY, archive_location
+from headrace.archive.local_paths import SCHEME_PATTERN
+from headrace.archive.location import LIBRARY_MISSING_MESSAGE, archive_location
 from headrace.cli.check.paths import holds_archives
 from headrace.cli.options.option_types import cold_store_option, storage_option, with_storage_options
 from headrace.console.escaping import printable
@@ -24,12 +24,18 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.persistence.aof.reader import Execute
 from headrace.persistence.check import CheckReport, FileReport, check_file, fix
-from headrace.persistence.recovery import describe_counts
+from headrace.persistence.recovery import describe_skipped_counts
 from headrace.plurals import plural
 
-DATABASES = 1024  # more than a server is usually configured with
-COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
-STYLES = {"good": "green", "cut": "yellow", "damaged": "red", "foreign": "yellow", "not read": "dim"}
+DATABASE_COUNT = 1024  # more than a server is usually configured with
+KEY_TABLE_COLUMNS = ("keys", "expiring", "strings", "streams", "entries", "groups", "consumers", "pending")
+STYLE_BY_FILE_STATE = {
+    "good": "green",
+    "cut": "yellow",
+    "damaged": "red",
+    "foreign": "yellow",
+    "not read": "dim",
+}
 
 
 class FileOrURL(click.Path):
@@ -40,7 +46,7 @@ class FileOrURL(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value. Fail for a file that does not exist."""
-        return value if SCHEME.match(str(value)) else super().convert(value, param, ctx)
+        return value if SCHEME_PATTERN.match(str(value)) else super().convert(value, param, ctx)
 
 
 @click.command(
@@ -75,7 +81,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
         try:
             from headrace.cli.check.archives import check_archives  # needs pyarrow
         except ModuleNotFoundError as error:
-            raise UsageError(LACKS_LIBRARY) from error
+            raise UsageError(LIBRARY_MISSING_MESSAGE) from error
         return check_archives(with_storage_options(archive_location(file), storage_options), console)
     if storage_options:
         raise UsageError("--storage-option is for an archive in an object store")
@@ -107,12 +113,13 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
 
 def raise_if_foreign(report: CheckReport) -> None:
     """Raise HeadraceError if the undamaged files have data of types that Headrace does not support."""
-    if report.unreadable is not None:
-        raise HeadraceError(f"{report.unreadable}; the file is not damaged, but headrace cannot read on")
-    if report.foreign:
+    if report.unreadable_data is not None:
+        raise HeadraceError(f"{report.unreadable_data}; the file is not damaged, but headrace cannot read on")
+    if report.foreign_counts:
         raise HeadraceError(
             f"{report.path} is not damaged, but headrace holds streams and strings only: a server starts with"
-            f" it only if `load-skip-foreign-types yes` leaves out {describe_counts(report.foreign)}"
+            " it only if `load-skip-foreign-types yes` leaves out"
+            f" {describe_skipped_counts(report.foreign_counts)}"
         )
 
 
@@ -120,18 +127,18 @@ def read_report(file: str, console: Console, cold_store: str) -> CheckReport:
     """Return the report on a file or directory. cold_store: the URL of an object store, or ""."""
     try:
         with console.status(line(f"Reading {file}")):
-            return check_file(file, new_keyspace, time.time_ns() // 1_000_000, cold_store)
+            return check_file(file, new_keyspace_and_executor, time.time_ns() // 1_000_000, cold_store)
     except OSError as error:
         raise HeadraceError(f"{error.filename or file}: {os_error_text(error)}") from error
 
 
-def new_keyspace() -> tuple[Keyspace, Execute, dict[str, int]]:
+def new_keyspace_and_executor() -> tuple[Keyspace, Execute, dict[str, int]]:
     """Return an empty keyspace, the function that executes commands on it, and what it has skipped."""
     settings = Settings()
-    settings.databases = DATABASES
+    settings.databases = DATABASE_COUNT
     engine = Engine(settings)
     replayer = SkippingReplayer(engine, time.time_ns() // 1_000_000)
-    return engine.keyspace, replayer.replay, replayer.skipped
+    return engine.keyspace, replayer.replay, replayer.skipped_counts
 
 
 def print_report(report: CheckReport, console: Console) -> None:
@@ -144,7 +151,7 @@ def print_report(report: CheckReport, console: Console) -> None:
     table.add_column("state")
     for file in report.files:
         records = f"{file.records:,}" if file.records or not file.version else ""
-        state = Text(file.state, STYLES[file.state])
+        state = Text(file.state, STYLE_BY_FILE_STATE[file.state])
         name, version = line(os.path.basename(file.path)), line(file.version)
         table.add_row(name, f"{file.size:,}", version, records, state)
     console.print(table)
@@ -155,8 +162,11 @@ def print_report(report: CheckReport, console: Console) -> None:
     if report.commands:
         names = (f"{name} {count:,}" for name, count in report.commands.most_common())
         console.print(line(("records of ", "dim"), ", ".join(names)), soft_wrap=True)
-    if report.foreign:
-        console.print(line((f"not of Headrace: {describe_counts(report.foreign)}", "yellow")), soft_wrap=True)
+    if report.foreign_counts:
+        console.print(
+            line((f"not of Headrace: {describe_skipped_counts(report.foreign_counts)}", "yellow")),
+            soft_wrap=True,
+        )
     for note in report.notes:
         console.print(line((note, "yellow")), soft_wrap=True)
 
@@ -180,8 +190,8 @@ def keys_table(report: CheckReport) -> Table:
     """Return a table with a row per database."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("db", justify="right")
-    for name in COLUMNS:
+    for name in KEY_TABLE_COLUMNS:
         table.add_column(name, justify="right", overflow="fold")
     for number, counts in sorted(report.databases.items()):
-        table.add_row(str(number), *(f"{getattr(counts, name):,}" for name in COLUMNS))
+        table.add_row(str(number), *(f"{getattr(counts, name):,}" for name in KEY_TABLE_COLUMNS))
     return table

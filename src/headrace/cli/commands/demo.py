@@ -16,16 +16,16 @@ from rich.console import Console
 
 from headrace.cli.connections.child_server import temporary_server
 from headrace.cli.connections.spark_session import announced_spark
-from headrace.cli.demo.data import ROWS, TIME_COLUMN, ZONE, carrier_names, data_file, flights
+from headrace.cli.demo.data import FLIGHT_COUNT, TIME_COLUMN, ZONE, carrier_name_by_code, data_file, flights
 from headrace.cli.demo.drawing import carrier_table, draw_chart, hour_table
 from headrace.cli.demo.query import (
-    FIELDS,
+    FLIGHT_FIELD_TYPES,
     WATERMARK,
     Delays,
     Window,
-    by_carrier,
-    by_carrier_and_hour,
     delays_by_hour,
+    sum_by_carrier,
+    sum_by_carrier_hour,
     worst_hours,
 )
 from headrace.cli.output.progress import progress_bar
@@ -51,16 +51,16 @@ STREAM_TO_HOT_MEMORY = 12  # the server keeps a twelfth of the stream in memory
 INDENT = " " * 11
 PORT = 7777  # the default of serve, load and archive
 
-SQL = (
+ARCHIVE_SQL = (
     "SELECT count(*) flights, count(DISTINCT _id) entries, count(DISTINCT carrier) carriers, "
     "count(DISTINCT origin || dest) routes, avg((dep_delay > 15)::INT) * 100 late FROM flights"
 )
 
 MARK_FILE = "headrace-demo.json"
-ARCHIVE = "archive"
-CHART = "delays.png"
-HOURS = "delays-by-hour.csv"
-LOG = "spark.log"
+ARCHIVE_DIRECTORY_NAME = "archive"
+CHART_FILE_NAME = "delays.png"
+HOURS_FILE_NAME = "delays-by-hour.csv"
+SPARK_LOG_FILE_NAME = "spark.log"
 
 
 @click.command("demo", epilog="Example: headrace demo --output flights-demo")
@@ -73,8 +73,8 @@ LOG = "spark.log"
 )
 @click.option(
     "--rows",
-    type=click.IntRange(1, ROWS),
-    default=ROWS,
+    type=click.IntRange(1, FLIGHT_COUNT),
+    default=FLIGHT_COUNT,
     show_default=True,
     metavar="N",
     help="Load only the first N flights.",
@@ -100,9 +100,9 @@ def command(output: Path, rows: int) -> None:
         try:
             windows, written, counts = query_and_archive(console, url, output, rows)
         except HeadraceError as error:
-            raise HeadraceError(f"{error}; Spark's log is {output / LOG}") from error
-        distinct = query_archive(console, url, output / ARCHIVE)
-    exact = rows == loaded.rows == length == written == counts.entries == distinct
+            raise HeadraceError(f"{error}; Spark's log is {output / SPARK_LOG_FILE_NAME}") from error
+        distinct = query_archive(console, url, output / ARCHIVE_DIRECTORY_NAME)
+    exact = rows == loaded.added_rows == length == written == counts.entries == distinct
     console.print(
         f"{INDENT}{plural(rows, 'flight')}, {length:,} in the stream, {counts.entries:,} in the archive,\n"
         f"{INDENT}{plural(counts.entries - distinct, 'duplicate')}, {plural(counts.days, 'day')}: "
@@ -119,15 +119,15 @@ def query_and_archive(
 ) -> tuple[dict[Window, Delays], int, ArchiveCounts]:
     """Run both streaming queries; return the windows, the number of archived entries and the counts."""
     with ExitStack() as stack:
-        spark = stack.enter_context(announced_spark("headrace demo", output / LOG, ZONE))
+        spark = stack.enter_context(announced_spark("headrace demo", output / SPARK_LOG_FILE_NAME, ZONE))
         about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
         console.print(f"[bold]3 Query[/]    {about}")
         per_batch = -(-rows // MICRO_BATCHES)
         with console.status("Waiting for the next micro-batch"):
             windows = delays_by_hour(spark, url, STREAM, per_batch, lambda batch: print_batch(console, batch))
         console.print("[bold]4 Archive[/]  a Delta table, one directory per day")
-        written = archive_flights(console, spark, url, output / ARCHIVE, rows)
-    return windows, written, count_archive(output / ARCHIVE)
+        written = archive_flights(console, spark, url, output / ARCHIVE_DIRECTORY_NAME, rows)
+    return windows, written, count_archive(output / ARCHIVE_DIRECTORY_NAME)
 
 
 def prepare_output(output: Path) -> None:
@@ -147,8 +147,8 @@ def prepare_output(output: Path) -> None:
         )
     except OSError as error:
         raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
-    shutil.rmtree(output / ARCHIVE, ignore_errors=True)
-    for name in (CHART, HOURS, LOG):
+    shutil.rmtree(output / ARCHIVE_DIRECTORY_NAME, ignore_errors=True)
+    for name in (CHART_FILE_NAME, HOURS_FILE_NAME, SPARK_LOG_FILE_NAME):
         (output / name).unlink(missing_ok=True)
 
 
@@ -167,10 +167,12 @@ def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
             TIME_COLUMN,
             servers,
             STREAM,
-            on_progress=lambda now: bar.update(task, completed=now.rows, rows=now.rows),
+            on_progress=lambda now: bar.update(task, completed=now.added_rows, rows=now.added_rows),
         )
-    rate = report.rows / report.seconds
-    console.print(f"{INDENT}{plural(report.rows, 'entry')} in {report.seconds:.1f} s, {rate:,.0f} entries/s")
+    rate = report.added_rows / report.seconds
+    console.print(
+        f"{INDENT}{plural(report.added_rows, 'entry')} in {report.seconds:.1f} s, {rate:,.0f} entries/s"
+    )
     return report
 
 
@@ -206,7 +208,7 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
             bar.update(task, rows=bar.tasks[task].completed)
 
         per_batch = -(-rows // ARCHIVE_BATCHES)
-        fields = parse_schema(FIELDS)
+        fields = parse_schema(FLIGHT_FIELD_TYPES)
         written = archive_streams(
             spark, url, STREAM, directory, fields=fields, entries_per_batch=per_batch, on_batch=show
         )
@@ -217,9 +219,11 @@ def archive_flights(console: Console, spark: SparkSession, url: str, directory: 
 def query_archive(console: Console, url: str, directory: Path) -> int:
     """Query the archive with DuckDB, print the result, and return the number of distinct entries."""
     console.print("[bold]5 SQL[/]      on the archive and the stream as one table, with DuckDB")
-    console.print(line(f"{INDENT}{SQL}"), soft_wrap=True)
+    console.print(line(f"{INDENT}{ARCHIVE_SQL}"), soft_wrap=True)
     started = time.monotonic()
-    with run_sql(SQL, url, archive=directory, fields={"": parse_columns(FIELDS)}) as result:
+    with run_sql(
+        ARCHIVE_SQL, url, archive=directory, fields={"": parse_columns(FLIGHT_FIELD_TYPES)}
+    ) as result:
         [row] = result.rows.read_all().to_pylist()
     seconds = time.monotonic() - started
     console.print(
@@ -231,13 +235,13 @@ def query_archive(console: Console, url: str, directory: Path) -> int:
 
 def show_result(console: Console, output: Path, windows: dict[Window, Delays]) -> None:
     """Print the tables; write the chart and the query's result to files."""
-    names = carrier_names()
-    carriers = by_carrier(windows)
+    names = carrier_name_by_code()
+    carriers = sum_by_carrier(windows)
     console.print()
     console.print(carrier_table(carriers, names))
     console.print(hour_table(worst_hours(windows, 5)))
-    draw_chart(output / CHART, carriers, by_carrier_and_hour(windows), names)
-    with (output / HOURS).open("w", encoding="utf-8", newline="") as file:
+    draw_chart(output / CHART_FILE_NAME, carriers, sum_by_carrier_hour(windows), names)
+    with (output / HOURS_FILE_NAME).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["start", "carrier", "flights", "departed", "late", "delay_minutes"])
         for window, delays in sorted(windows.items(), key=lambda each: (each[0].start, each[0].carrier)):
@@ -252,9 +256,9 @@ def print_next_steps(console: Console, output: Path, seconds: float) -> None:
     console.print(
         line(f"Done in {seconds:.0f} s; the server has stopped. In ", (relative_path(output), "bold"), ":")
     )
-    console.print(f"  {CHART:<20} the chart: carriers by hour of the day")
-    console.print(f"  {HOURS:<20} the query's result, one line per carrier and hour")
-    console.print(f"  {ARCHIVE + '/':<20} the flights as a Delta table of Parquet files")
+    console.print(f"  {CHART_FILE_NAME:<20} the chart: carriers by hour of the day")
+    console.print(f"  {HOURS_FILE_NAME:<20} the query's result, one line per carrier and hour")
+    console.print(f"  {ARCHIVE_DIRECTORY_NAME + '/':<20} the flights as a Delta table of Parquet files")
     console.print("\nTry next, the first in a terminal of its own:")
     invoked = Path(sys.argv[0])
     program = relative_path(invoked) if invoked.name == "headrace" else "headrace"

@@ -19,18 +19,23 @@ from headrace.client.servers import servers_at
 from headrace.console.rich_text import line
 from headrace.console.styles import format_size
 from headrace.engine.engine import Engine
-from headrace.engine.foreign_commands import log_replayer
+from headrace.engine.foreign_commands import log_replayer_and_skipped
 from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 from headrace.memory_size import parse_memory
 from headrace.persistence.aof.reader import Execute
 from headrace.persistence.data_directory import DiskDirectory, File, write_file
-from headrace.persistence.export import check_received, loaded, temporary_replacement, write_snapshot
+from headrace.persistence.export import (
+    check_received_snapshot,
+    loaded_data,
+    temporary_replacement,
+    write_snapshot,
+)
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.plurals import plural
 
-DATABASES = 1024  # more than a server is usually configured with
+DATABASE_COUNT = 1024  # more than a server is usually configured with
 
 
 @click.command(
@@ -66,9 +71,9 @@ def command(source: str, file: str, overwrite: bool, hot_memory: str, cold_store
         raise UsageError(f"{source}: no such directory")
     with temporary_replacement(file, overwrite) as temporary, progress_display() as display:
         found = (
-            export_server(source, temporary, display)
+            export_server_and_describe(source, temporary, display)
             if is_url
-            else export_directory(source, temporary, limit, display, cold_store)
+            else export_directory_and_describe(source, temporary, limit, display, cold_store)
         )
         size = os.path.getsize(temporary)
     Console(highlight=False).print(line(f"{file}: {found}{plural(size, 'byte')}"), soft_wrap=True)
@@ -100,7 +105,7 @@ def progress_display() -> Iterator[Progress]:
         yield display
 
 
-def export_directory(
+def export_directory_and_describe(
     source: str, temporary: str, hot_memory: int, display: Progress, cold_store: str = ""
 ) -> str:
     """Write the data of a directory to the file `temporary`; return how many keys and cold runs these are."""
@@ -115,13 +120,15 @@ def export_directory(
     beside = os.path.dirname(os.path.abspath(temporary))
     with (
         tempfile.TemporaryDirectory(prefix="temp-export-", dir=beside) as scratch,
-        loaded(source, scratch, new_keyspace, hot_memory, now_ms, on_read, cold_store) as data,
+        loaded_data(
+            source, scratch, new_keyspace_and_executor, hot_memory, now_ms, on_read, cold_store
+        ) as data,
     ):
         for note in data.notes:
             logging.getLogger("headrace").warning("%s", note)
         cold = data.keyspace.cold_storage
         assert cold is not None
-        runs = cold.cache.totals.run_count
+        runs = cold.cache.cold_run_totals.run_count
         writing = display.add_task("writing", total=runs or None, size="")
         keys = write_snapshot(
             data,
@@ -132,15 +139,15 @@ def export_directory(
     return f"{plural(keys, 'key')}, {plural(runs, 'cold run')}, "
 
 
-def new_keyspace() -> tuple[Keyspace, Execute]:
+def new_keyspace_and_executor() -> tuple[Keyspace, Execute]:
     """Return an empty keyspace, and the function that executes commands on it."""
     settings = Settings()
-    settings.databases = DATABASES
+    settings.databases = DATABASE_COUNT
     engine = Engine(settings)
-    return engine.keyspace, log_replayer(engine, time.time_ns() // 1_000_000, False)[0]
+    return engine.keyspace, log_replayer_and_skipped(engine, time.time_ns() // 1_000_000, False)[0]
 
 
-def export_server(url: str, temporary: str, display: Progress) -> str:
+def export_server_and_describe(url: str, temporary: str, display: Progress) -> str:
     """Write the data of a running server to the file `temporary`."""
     task = display.add_task("receiving", total=None, size="")
     directory, name = os.path.split(temporary)
@@ -161,5 +168,5 @@ def export_server(url: str, temporary: str, display: Progress) -> str:
             download_snapshot(servers, write_piece, on_received)
 
     write_file(DiskDirectory(directory), name, receive)
-    check_received(temporary)
+    check_received_snapshot(temporary)
     return ""

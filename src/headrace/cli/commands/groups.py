@@ -9,7 +9,7 @@ import click
 from headrace.cli.connections.stream_client import StreamClient, clients_of
 from headrace.cli.options.completion import complete_streams
 from headrace.cli.options.server_options import url_option
-from headrace.cli.output.printing import json_bytes, print_json, print_table
+from headrace.cli.output.printing import bytes_to_json, print_json, print_table
 from headrace.client.servers import servers_at
 from headrace.console import styles
 from headrace.console.escaping import printable
@@ -17,7 +17,7 @@ from headrace.console.server_stats import ConsumerStats, consumer_stats
 
 LOST_TITLES = ("lost unread", "lost pending")
 TITLES = ("group", "consumers", "lag", "pending", "oldest pending", "last delivered")
-DROP_ORDER = ("last delivered", "consumers", "oldest pending")
+COLUMN_DROP_ORDER = ("last delivered", "consumers", "oldest pending")
 CONSUMER_TITLES = ("group", "consumer", "pending", "idle")
 
 
@@ -46,7 +46,7 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         idle_ms = {group["name"]: oldest_idle_ms(client, group["name"]) for group in groups}
     if as_json:
         for group in groups:
-            print_json(as_object(group, consumers[group["name"]], idle_ms[group["name"]]))
+            print_json(group_json_object(group, consumers[group["name"]], idle_ms[group["name"]]))
     elif not groups:
         click.echo(f"stream {printable(stream)} has no groups", err=True)
     elif by_consumer:
@@ -58,11 +58,11 @@ def command(stream: str, by_consumer: bool, as_json: bool, url: str) -> None:
         print_table(CONSUMER_TITLES, rows, right=("pending", "idle"))
     else:
         titles: tuple[str, ...] = TITLES
-        rows = [as_row(group, idle_ms[group["name"]]) for group in groups]
-        if any(any(lost_entries(group)) for group in groups):
+        rows = [group_row(group, idle_ms[group["name"]]) for group in groups]
+        if any(any(lost_entry_counts(group)) for group in groups):
             titles = (*TITLES, *LOST_TITLES)
-            rows = [[*row, *lost_entries(group)] for row, group in zip(rows, groups, strict=True)]
-        print_table(titles, rows, (*TITLES[1:5], *LOST_TITLES), DROP_ORDER)
+            rows = [[*row, *lost_entry_counts(group)] for row, group in zip(rows, groups, strict=True)]
+        print_table(titles, rows, (*TITLES[1:5], *LOST_TITLES), COLUMN_DROP_ORDER)
 
 
 def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:
@@ -76,31 +76,33 @@ def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
     return first[0][2] if first and first[0][2] >= 0 else None
 
 
-def lost_entries(group: dict[str, Any]) -> tuple[int, int]:
+def lost_entry_counts(group: dict[str, Any]) -> tuple[int, int]:
     """Return how many unread and pending entries were removed; 0 if the server does not count them."""
     return group.get("lost-unread", 0), group.get("lost-pending", 0)
 
 
-def as_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
+def group_row(group: dict[str, Any], idle_ms: int | None) -> list[object]:
     """Return the cells of a group's row; servers before Redis 7 do not report the lag."""
     idle = None if idle_ms is None else styles.format_age(idle_ms)
     lag, last = group.get("lag"), group["last-delivered-id"]
     return [group["name"], group["consumers"], lag, group["pending"], idle, last]
 
 
-def as_object(group: dict[str, Any], consumers: list[ConsumerStats], idle_ms: int | None) -> dict[str, Any]:
+def group_json_object(
+    group: dict[str, Any], consumers: list[ConsumerStats], idle_ms: int | None
+) -> dict[str, Any]:
     """Return a group as a JSON object."""
     return {
-        "group": json_bytes(group["name"]),
+        "group": bytes_to_json(group["name"]),
         "lag": group.get("lag"),
         "pending": group["pending"],
         "oldest_pending_idle_ms": idle_ms,
         "last_delivered_id": group["last-delivered-id"].decode(),
         "entries_read": group.get("entries-read"),
-        "lost_unread": lost_entries(group)[0],
-        "lost_pending": lost_entries(group)[1],
+        "lost_unread": lost_entry_counts(group)[0],
+        "lost_pending": lost_entry_counts(group)[1],
         "consumers": [
-            {"consumer": json_bytes(each.name), "pending": each.pending, "idle_ms": each.idle_ms}
+            {"consumer": bytes_to_json(each.name), "pending": each.pending, "idle_ms": each.idle_ms}
             for each in consumers
         ],
     }

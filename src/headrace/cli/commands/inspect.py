@@ -84,7 +84,7 @@ def command(
     Works with any Redis or Valkey server, because DUMP returns the stored bytes. The server copies the whole
     stream for that, also entries in files. The --file may be the base of a log: cold runs are drawn as such.
     """
-    snapshot = from_file(key, file, database) if file else from_server(key, url, large)
+    snapshot = from_file(key, file, database) if file else fetch_stream_snapshot(key, url, large)
     picture = draw(snapshot, node, entries, pending, only or PARTS)
     Console(highlight=False).print(picture)
     if svg is not None:
@@ -101,7 +101,7 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
         raise UsageError(f"{path}: {os_error_text(error)}") from None
 
 
-def from_server(key: str, url: str, large: bool) -> StreamSnapshot:
+def fetch_stream_snapshot(key: str, url: str, large: bool) -> StreamSnapshot:
     """Return a snapshot of a stream of the server. HeadraceError if it does not exist or cannot be read."""
     where = without_password(url)
     name = stream_names.stream_key(key)
@@ -181,7 +181,7 @@ def summary(snapshot: StreamSnapshot) -> Text:
     data, length = sum(len(pack.data) for pack in hot), sum(pack.live for pack in hot)
     text = Text.assemble(
         (printable(snapshot.name), "bold"),
-        (f" at {printable(snapshot.where)}\n", styles.GREY),
+        (f" at {printable(snapshot.source_name)}\n", styles.GREY),
         (plural(stream.length, "entry"), "bold"),
         (f" in {plural(len(snapshot.packed_nodes), 'node')} of {styles.format_size(data)}", styles.GREY),
     )

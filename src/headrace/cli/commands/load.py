@@ -212,11 +212,11 @@ class PrintingObserver(LoadObserver):
         origin = f" ({', '.join(details)})" if details else ""
         self._console.print(line("IDs from column ", (times.name, "bold"), origin), soft_wrap=True)
 
-    def sorting(self) -> AbstractContextManager[object]:
+    def sorting_context(self) -> AbstractContextManager[object]:
         """Show that rows are sorted."""
         return self._console.status("Sorting")
 
-    def loading(self) -> AbstractContextManager[object]:
+    def loading_context(self) -> AbstractContextManager[object]:
         """Show the progress bar."""
         self._bar.add_task(self._arguments.stream, total=None, rows=0)
         return self._bar

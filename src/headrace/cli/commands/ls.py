@@ -13,7 +13,7 @@ from headrace.archive.release import iter_watermarks
 from headrace.archive.watermark import Watermark
 from headrace.cli.options.completion import complete_streams
 from headrace.cli.options.server_options import url_option
-from headrace.cli.output.printing import id_time, json_bytes, print_json, print_table
+from headrace.cli.output.printing import bytes_to_json, id_time, print_json, print_table
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_info import first_entry_id
 from headrace.client.stream_names import stream_key, stream_name
@@ -22,10 +22,10 @@ from headrace.errors import UsageError
 from headrace.pipeline.shared.stream_selection import compile_pattern, no_match_message, select_streams
 
 STREAMS_PER_REQUEST = 100
-DROP_ORDER = ("in files", "memory", "groups", "first", "last")
+COLUMN_DROP_ORDER = ("in files", "memory", "groups", "first", "last")
 ARCHIVE_TITLES = ("stream", "archived up to", "archive", "archive ID")
 TITLES = ("stream", "entries", "first", "last", "memory", "in files", "groups")
-RIGHT = ("entries", "memory", "in files", "groups")
+RIGHT_ALIGNED_TITLES = ("entries", "memory", "in files", "groups")
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class StreamSummary:
     Attributes:
         key: The name.
         length: Number of entries.
-        first: ID of the first entry; None if the stream is empty.
-        last: ID of the last entry; None if the stream is empty.
-        memory: Bytes of memory; None if the server does not report it.
+        first_id: ID of the first entry; None if the stream is empty.
+        last_id: ID of the last entry; None if the stream is empty.
+        memory_bytes: Bytes of memory; None if the server does not report it.
         group_count: Number of consumer groups.
         cold_entries: Number of entries in files instead of in memory.
         cold_bytes: Bytes of memory that these entries would take.
@@ -46,9 +46,9 @@ class StreamSummary:
 
     key: bytes
     length: int
-    first: str | None
-    last: str | None
-    memory: int | None
+    first_id: str | None
+    last_id: str | None
+    memory_bytes: int | None
     group_count: int
     cold_entries: int = 0
     cold_bytes: int = 0
@@ -88,22 +88,24 @@ def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archiv
         summaries = list(read_summaries(servers, names))
     if as_json:
         for each in summaries:
-            print_json(as_object(each))
+            print_json(summary_json_object(each))
         return
     rows = [
         [
             stream_name(each.key),
             each.length,
-            None if each.first is None else id_time(each.first),
-            None if each.last is None else id_time(each.last),
-            None if each.memory is None else styles.format_size(each.memory),
-            styles.format_cold(each.cold_entries, each.cold_bytes) if each.cold_entries else None,
+            None if each.first_id is None else id_time(each.first_id),
+            None if each.last_id is None else id_time(each.last_id),
+            None if each.memory_bytes is None else styles.format_size(each.memory_bytes),
+            styles.format_cold_entries(each.cold_entries, each.cold_bytes) if each.cold_entries else None,
             each.group_count,
         ]
         for each in summaries
     ]
     if rows:
-        print_table(TITLES, rows, right=RIGHT, dropped=DROP_ORDER, optional=("in files",))
+        print_table(
+            TITLES, rows, right=RIGHT_ALIGNED_TITLES, dropped=COLUMN_DROP_ORDER, optional=("in files",)
+        )
     else:
         click.echo("there are no streams" if pattern is None else no_match_message(pattern), err=True)
 
@@ -114,7 +116,7 @@ def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> No
         for stream, each in watermarks:
             print_json(
                 {
-                    "stream": json_bytes(stream_key(stream)),
+                    "stream": bytes_to_json(stream_key(stream)),
                     "archive": each.location or None,
                     "archive_id": each.table_id or None,
                     "archived_id": each.position.id if each.has_entries else None,
@@ -122,7 +124,7 @@ def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> No
             )
     elif watermarks:
         rows = [
-            [stream, each.position.id if each.has_entries else None, each.name, each.table_id or None]
+            [stream, each.position.id if each.has_entries else None, each.archive_name, each.table_id or None]
             for stream, each in watermarks
         ]
         print_table(ARCHIVE_TITLES, rows, dropped=("archive ID",))
@@ -158,16 +160,16 @@ def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary
             )
 
 
-def as_object(stream: StreamSummary) -> dict[str, Any]:
+def summary_json_object(stream: StreamSummary) -> dict[str, Any]:
     """Return a stream as a JSON object."""
     return {
-        "stream": json_bytes(stream.key),
+        "stream": bytes_to_json(stream.key),
         "entries": stream.length,
-        "first_id": stream.first,
-        "last_id": stream.last,
-        "first_time": None if stream.first is None else id_time(stream.first),
-        "last_time": None if stream.last is None else id_time(stream.last),
-        "memory_bytes": stream.memory,
+        "first_id": stream.first_id,
+        "last_id": stream.last_id,
+        "first_time": None if stream.first_id is None else id_time(stream.first_id),
+        "last_time": None if stream.last_id is None else id_time(stream.last_id),
+        "memory_bytes": stream.memory_bytes,
         "groups": stream.group_count,
         "cold_entries": stream.cold_entries,
         "cold_bytes": stream.cold_bytes,

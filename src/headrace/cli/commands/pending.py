@@ -19,7 +19,7 @@ from headrace.errors import UsageError
 from headrace.pipeline.shared.durations import parse_duration_ms
 from headrace.suggestions import suggestion_suffix
 
-COUNT = 100
+LISTED_COUNT_DEFAULT = 100
 TITLES = ("id", "consumer", "idle", "deliveries")
 
 
@@ -41,7 +41,7 @@ Examples:
     "--count",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"List at most N entries.  [default: {COUNT}]",
+    help=f"List at most N entries.  [default: {LISTED_COUNT_DEFAULT}]",
 )
 @click.option("--all", "everything", is_flag=True, help="List all pending entries.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per entry.")
@@ -59,7 +59,7 @@ def command(
     """List the pending entries of a group by ID: consumer, time since the last delivery, deliveries."""
     if everything and count is not None:
         raise UsageError("-n and --all exclude each other")
-    count = COUNT if count is None else count
+    count = LISTED_COUNT_DEFAULT if count is None else count
     idle_ms = 0 if idle is None else parse_duration_ms(idle)
     with servers_at(url) as servers, clients_of(servers, [stream]) as [client]:
         client.group(group)
@@ -73,7 +73,7 @@ def command(
         shown.pop()
     if as_json:
         for each in shown:
-            print_json({"id": each.id, **each.as_json()})
+            print_json({"id": each.id, **each.json_members()})
     elif shown:
         rows = [[each.id, each.consumer, each.idle_text(), each.deliveries] for each in shown]
         print_table(TITLES, rows, right=("idle", "deliveries"), dropped=("deliveries",))

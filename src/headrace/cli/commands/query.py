@@ -37,7 +37,7 @@ from headrace.pipeline.shared.interrupts import defer_interrupts
 from headrace.queries.catalog_statements import parse_catalog_statement, reject_writes, run_catalog_statement
 from headrace.spark.decode.misfits import read_misfit_counts, set_misfits_directory
 
-LACKS_SPARK = "--engine spark and --follow need PySpark: pip install 'headrace[spark]'"
+LACKS_SPARK_MESSAGE = "--engine spark and --follow need PySpark: pip install 'headrace[spark]'"
 
 
 @click.command(
@@ -136,7 +136,7 @@ def command(
     place = None if archive_only else url
     hints_archive = archive is not None and not archive_only
     hints_infer = not all(each.infers_others for each in fields.values())
-    with options_hinted(errors, hints_archive, hints_infer):
+    with add_option_hints(errors, hints_archive, hints_infer):
         if statement is not None:
             print_rows(*run_catalog_statement(statement, place, archive, fields), limit, form)
         elif engine == "duckdb" and not following:
@@ -151,12 +151,12 @@ def import_spark_query() -> Callable[..., None]:
     try:
         from headrace.cli.query.spark_query import query_with_spark
     except ModuleNotFoundError as error:
-        raise UsageError(LACKS_SPARK) from error
+        raise UsageError(LACKS_SPARK_MESSAGE) from error
     return query_with_spark
 
 
 @contextmanager
-def options_hinted(errors: Console, hints_archive: bool, hints_infer: bool) -> Iterator[None]:
+def add_option_hints(errors: Console, hints_archive: bool, hints_infer: bool) -> Iterator[None]:
     """Add hints to errors: --archive-only if the connection fails, `--fields infer` for unknown columns."""
     try:
         yield

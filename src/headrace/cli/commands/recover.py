@@ -13,9 +13,9 @@ from rich.table import Table
 
 from headrace.cli.connections.stream_client import clients_of
 from headrace.cli.options.server_options import url_option
-from headrace.cli.output.printing import json_bytes, json_fields, print_json
+from headrace.cli.output.printing import bytes_to_json, fields_to_json, print_json
 from headrace.client.connection import Words
-from headrace.client.connection_errors import reply_text
+from headrace.client.connection_errors import error_reply_text
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_name
 from headrace.console.escaping import printable
@@ -24,8 +24,8 @@ from headrace.errors import HeadraceError, UsageError, os_error_text
 from headrace.persistence.saved_entries import SavedEntry, read_saved_entries
 from headrace.plurals import plural
 
-BATCH = 100  # entries; a server remembers as many idempotency IDs of a producer
-PRODUCER = b"headrace-recover"
+BATCH_ENTRIES = 100  # entries; a server remembers as many idempotency IDs of a producer
+IDEMPOTENCY_PRODUCER = b"headrace-recover"
 PROGRESS_SUFFIX = ".added"  # of the file that says how many entries have been added
 
 
@@ -33,10 +33,10 @@ PROGRESS_SUFFIX = ".added"  # of the file that says how many entries have been a
 class SavedStreamSummary:
     """One stream in the file: numbers of entries, first and last ID."""
 
-    entries: int = 0
-    maybe_removed: int = 0
-    first: bytes = b""
-    last: bytes = b""
+    entry_count: int = 0
+    maybe_removed_count: int = 0
+    first_id: bytes = b""
+    last_id: bytes = b""
 
 
 @click.command(
@@ -86,10 +86,10 @@ def print_entry(entry: SavedEntry) -> None:
     print_json(
         {
             "database": entry.database,
-            "stream": json_bytes(entry.key),
+            "stream": bytes_to_json(entry.key),
             "id": entry.id.decode(),
             "maybe_removed": entry.maybe_removed,
-            "fields": json_fields(entry.fields),
+            "fields": fields_to_json(entry.fields),
         }
     )
 
@@ -99,10 +99,10 @@ def print_summary(file: str) -> None:
     streams: dict[tuple[int, bytes], SavedStreamSummary] = {}
 
     def count(entry: SavedEntry) -> None:
-        found = streams.setdefault((entry.database, entry.key), SavedStreamSummary(first=entry.id))
-        found.entries += 1
-        found.maybe_removed += entry.maybe_removed
-        found.last = entry.id
+        found = streams.setdefault((entry.database, entry.key), SavedStreamSummary(first_id=entry.id))
+        found.entry_count += 1
+        found.maybe_removed_count += entry.maybe_removed
+        found.last_id = entry.id
 
     read_saved_entries(file, count)
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -111,9 +111,9 @@ def print_summary(file: str) -> None:
     table.add_column("first")
     table.add_column("last")
     for (database, key), found in streams.items():
-        numbers = f"{found.entries:,}", f"{found.maybe_removed:,}"
+        numbers = f"{found.entry_count:,}", f"{found.maybe_removed_count:,}"
         table.add_row(
-            str(database), line(stream_name(key)), *numbers, found.first.decode(), found.last.decode()
+            str(database), line(stream_name(key)), *numbers, found.first_id.decode(), found.last_id.decode()
         )
     Console(highlight=False).print(table)
 
@@ -132,7 +132,7 @@ class EntryAdder:
         self.file_name = os.path.basename(file)
         self.added_counts = {False: 0, True: 0}  # in this and earlier runs; by maybe_removed
         self.seen_counts = {False: 0, True: 0}
-        self.added_now = 0
+        self.added_in_this_run = 0
         self.batch: list[SavedEntry] = []
         self.has_idempotency = True  # until the server rejects it: Redis before 8.6 does
         with suppress(FileNotFoundError):
@@ -164,7 +164,7 @@ class EntryAdder:
         if self.seen_counts[entry.maybe_removed] <= self.added_counts[entry.maybe_removed]:
             return
         if self.batch and (
-            len(self.batch) == BATCH
+            len(self.batch) == BATCH_ENTRIES
             or (entry.database, entry.key, entry.maybe_removed)
             != (self.batch[0].database, self.batch[0].key, self.batch[0].maybe_removed)
         ):
@@ -180,19 +180,19 @@ class EntryAdder:
         select: list[Words] = [] if self.servers.is_cluster else [("SELECT", batch[0].database)]
         first = self.added_counts[kind] + 1
         with clients_of(self.servers, [stream_name(key)]) as [client]:
-            replies = client.pipeline([*select, *self._requests(batch, first)])
+            replies = client.send_pipeline([*select, *self._requests(batch, first)])
             if self.has_idempotency and all(map(is_unknown_option, replies[len(select) :])):
                 self.has_idempotency = False
-                replies = client.pipeline([*select, *self._requests(batch, first)])
+                replies = client.send_pipeline([*select, *self._requests(batch, first)])
         error = next((reply for reply in replies if isinstance(reply, Exception)), None)
         done = len(batch) if error is None else max(replies.index(error) - len(select), 0)
         self.added_counts[kind] += done
-        self.added_now += done
+        self.added_in_this_run += done
         self._store_progress()
         if error is not None:
             raise HeadraceError(
-                f"the server rejected an entry of {printable(key)}: {reply_text(error)};"
-                f" {plural(self.added_now, 'entry')} added, the same command continues"
+                f"the server rejected an entry of {printable(key)}: {error_reply_text(error)};"
+                f" {plural(self.added_in_this_run, 'entry')} added, the same command continues"
             )
 
     def _requests(self, batch: list[SavedEntry], number: int) -> list[Words]:
@@ -200,13 +200,13 @@ class EntryAdder:
         requests: list[Words] = []
         for n, entry in enumerate(batch, number):
             text = f"{self.file_name}\0{entry.maybe_removed}\0{n}\0".encode(errors="surrogateescape")
-            once = ["IDMP", PRODUCER, hashlib.sha256(text + entry.id).hexdigest()]
+            once = ["IDMP", IDEMPOTENCY_PRODUCER, hashlib.sha256(text + entry.id).hexdigest()]
             requests.append(["XADD", entry.key, *(once if self.has_idempotency else ()), "*", *entry.fields])
         return requests
 
     def print_result(self) -> None:
         """Print how many entries were added, and how many were not."""
-        click.echo(f"{plural(self.added_now, 'entry')} added")
+        click.echo(f"{plural(self.added_in_this_run, 'entry')} added")
         if skipped := self.seen_counts[True] - self.added_counts[True]:
             click.echo(f"{plural(skipped, 'entry')} not added: removed by the new primary, maybe (--removed)")
 

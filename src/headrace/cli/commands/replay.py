@@ -21,7 +21,7 @@ from headrace.pipeline.replaying.replay_entries import ReplayResult
 from headrace.plurals import plural
 from headrace.positions.entry_ids import format_id, next_id, parse_id
 
-MAX_SPEED = "max"
+MAX_SPEED_TEXT = "max"
 
 
 @click.command(
@@ -48,7 +48,7 @@ Examples:
 @click.option("--to-url", metavar="URL", help="Replay to this server.  [default: --url]")
 @click.option(
     "--speed",
-    default=MAX_SPEED,
+    default=MAX_SPEED_TEXT,
     show_default=True,
     metavar="FACTOR",
     help="Replay at this speed: 1 is the original speed, 60 a minute per second, max as fast as possible.",
@@ -121,14 +121,14 @@ def command(
 
 def parse_speed(text: str) -> float | None:
     """Return the factor of --speed; None for no limit. UsageError if it is not a positive number."""
-    if text == MAX_SPEED:
+    if text == MAX_SPEED_TEXT:
         return None
     try:
         found = float(text)
     except ValueError:
         found = 0.0
     if not 0 < found < float("inf"):
-        raise UsageError(f"--speed {text}: expected a number above 0, such as 1 or 60, or {MAX_SPEED}")
+        raise UsageError(f"--speed {text}: expected a number above 0, such as 1 or 60, or {MAX_SPEED_TEXT}")
     return found
 
 

@@ -22,8 +22,8 @@ from headrace.streams.rules import GroupRules, RuleDeclaration, Rules, StreamRul
 from headrace.suggestions import suggestion_suffix
 
 TITLES = ("of", "rule", "value", "what the server does")
-MILLISECONDS = "milliseconds"
-PENDING_MAX = 10_000  # entries of a group that are looked at
+MILLISECONDS_UNIT = "milliseconds"
+EXAMINED_PENDING_MAX = 10_000  # entries of a group that are looked at
 RELEASED_MS_MAX = 1000  # an entry with a delivery time of at most this was released: real times are later
 
 
@@ -57,13 +57,15 @@ def command(
         if changes:
             set_rules(servers, client, group, changes)
         about = client.stream_info()
-        rules: dict[str, Any] = {"stream": names_and_values(about.get("rules", [])), "groups": {}}
+        rules: dict[str, Any] = {"stream": text_dict_from_flat(about.get("rules", [])), "groups": {}}
         groups = [dict_from_flat(reply) for reply in client.call("XINFO", "GROUPS", client.key)]
         for one in groups:
             if "rules" in one:
-                rules["groups"][printable(one["name"])] = names_and_values(one["rules"])
-        explained = list(explain(client, about, groups, rules["stream"]))
-        explained += [text for one in groups if "rules" in one for text in explain_group(client, one)]
+                rules["groups"][printable(one["name"])] = text_dict_from_flat(one["rules"])
+        explained = list(explain_kept_entries(client, about, groups, rules["stream"]))
+        explained += [
+            text for one in groups if "rules" in one for text in explain_withheld_entries(client, one)
+        ]
     if as_json:
         print_json(rules | {"notes": explained})
         return
@@ -93,7 +95,7 @@ def parse_change(kind: type[Rules], text: str) -> tuple[str, bytes]:
     if not equals or not value:
         raise UsageError(f"--set {text!r}: must be RULE=VALUE")
     rule = rule_declaration(kind, name)
-    if MILLISECONDS in rule.accepts:
+    if MILLISECONDS_UNIT in rule.accepted_values:
         parts = [part if part.isdigit() else str(parse_duration_ms(part)) for part in value.split(",")]
         value = ",".join(parts)
     return rule.name, name_bytes(value)
@@ -117,7 +119,7 @@ def set_rules(servers: Servers, client: StreamClient, group: str | None, changes
         raise UsageError(text) from None
 
 
-def names_and_values(flat: Any) -> dict[str, str]:
+def text_dict_from_flat(flat: Any) -> dict[str, str]:
     """Return a flat list of names and values as a dictionary of text."""
     words = [word.decode(errors="backslashreplace") for word in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
@@ -125,24 +127,24 @@ def names_and_values(flat: Any) -> dict[str, str]:
 
 def print_rules(stream: str, rules: dict[str, Any]) -> None:
     """Print a line for each rule."""
-    rows = [row_of(StreamRules, "stream", name, value) for name, value in rules["stream"].items()]
+    rows = [rule_row(StreamRules, "stream", name, value) for name, value in rules["stream"].items()]
     for group, found in rules["groups"].items():
-        rows += [row_of(GroupRules, f"group {group}", name, value) for name, value in found.items()]
+        rows += [rule_row(GroupRules, f"group {group}", name, value) for name, value in found.items()]
     if rows:
         print_table(TITLES, rows)
     else:
         click.echo(f"stream {printable(stream)} has no rules", err=True)
 
 
-def row_of(kind: type[Rules], owner: str, name: str, value: str) -> list[object]:
+def rule_row(kind: type[Rules], owner: str, name: str, value: str) -> list[object]:
     """Return the cells of a rule's line."""
     rule = rule_declaration(kind, name)
-    if MILLISECONDS in rule.accepts:
+    if MILLISECONDS_UNIT in rule.accepted_values:
         value = ", ".join(format_duration(int(part)) for part in value.split(","))
     return [owner, name, value, rule.summary]
 
 
-def explain(
+def explain_kept_entries(
     client: StreamClient, about: dict[str, Any], groups: list[dict[str, Any]], rules: dict[str, str]
 ) -> Any:
     """Yield what the rules of the stream keep although a limit is exceeded, and why."""
@@ -157,7 +159,7 @@ def explain(
         if count <= 0:
             continue
         what = f"{count:,} entries are {'older than' if limit == 'MAX-AGE' else 'more than'} {limit}"
-        if "KEEP-UNACKED" in rules and (holders := list(blocking_groups(client, groups))):
+        if "KEEP-UNACKED" in rules and (holders := list(describe_blocking_groups(client, groups))):
             yield f"{what} and kept by KEEP-UNACKED: {'; '.join(holders)}"
         elif "KEEP-UNARCHIVED" in rules:
             yield f"{what} and kept by KEEP-UNARCHIVED until they are archived"
@@ -165,14 +167,14 @@ def explain(
             yield f"{what}: the rest of a node, removed with the node"
 
 
-def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
+def explain_withheld_entries(client: StreamClient, group: dict[str, Any]) -> Any:
     """Yield what the rules of a group keep from its consumers, and why."""
-    rules, name = names_and_values(group["rules"]), printable(group["name"])
+    rules, name = text_dict_from_flat(group["rules"]), printable(group["name"])
     if not group["pending"]:
         return
-    rows = client.call("XPENDING", client.key, group["name"], "-", "+", PENDING_MAX)
-    shown = f"of the first {PENDING_MAX:,} pending entries of group {name}"
-    if len(rows) < PENDING_MAX:
+    rows = client.call("XPENDING", client.key, group["name"], "-", "+", EXAMINED_PENDING_MAX)
+    shown = f"of the first {EXAMINED_PENDING_MAX:,} pending entries of group {name}"
+    if len(rows) < EXAMINED_PENDING_MAX:
         shown = f"of the pending entries of group {name}"
     seconds, micros = client.call("TIME")
     now = int(seconds) * 1000 + int(micros) // 1000
@@ -197,7 +199,7 @@ def explain_group(client: StreamClient, group: dict[str, Any]) -> Any:
                 yield f"consumer {printable(consumer['name'])} of group {name} has MAX-PENDING entries"
 
 
-def blocking_groups(client: StreamClient, groups: list[dict[str, Any]]) -> Any:
+def describe_blocking_groups(client: StreamClient, groups: list[dict[str, Any]]) -> Any:
     """Yield a text for each group that has pending or unread entries."""
     for group in groups:
         if group["pending"]:

@@ -20,7 +20,7 @@ from headrace.client.servers import servers_at
 from headrace.errors import UsageError
 from headrace.positions.entry_ids import EntryId, parse_id
 
-LAST = 10  # entries of each stream
+LAST_COUNT_DEFAULT = 10  # entries of each stream
 
 
 @click.command(
@@ -40,7 +40,7 @@ Examples:
     "--last",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"Print the last N entries of each stream.  [default: {LAST}]",
+    help=f"Print the last N entries of each stream.  [default: {LAST_COUNT_DEFAULT}]",
 )
 @click.option("-f", "--follow", "following", is_flag=True, help="Continue with new entries until Ctrl-C.")
 @click.option(
@@ -78,13 +78,15 @@ def command(
     interrupts = suppress(KeyboardInterrupt) if following else nullcontext()  # Ctrl-C ends -f as usual
     with interrupts, servers_at(url) as servers, clients_of(servers, names) as clients:
         if group is not None:
-            print_pending_entries(clients, group, LAST if last is None else last, printer)
+            print_pending_entries(clients, group, LAST_COUNT_DEFAULT if last is None else last, printer)
             return
         first = None if begin is None else parse_first_id(begin)
         positions = {client.name: client.last_id() for client in clients}
         found = heapq.merge(
             *(
-                existing_entries(client, positions[client.name], first, LAST if last is None else last)
+                existing_entries(
+                    client, positions[client.name], first, LAST_COUNT_DEFAULT if last is None else last
+                )
                 for client in clients
             ),
             key=lambda entry: parse_id(entry[1]),

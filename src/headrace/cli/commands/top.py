@@ -18,11 +18,11 @@ from headrace.client.reply_shapes import check_reply
 from headrace.client.servers import Servers
 from headrace.client.url import parse_server_url, without_password
 from headrace.console.server_stats import Request, SendPipeline, collect_stats
-from headrace.console.top_picture import ORDERS, History, head_lines, top_picture
+from headrace.console.top_picture import SORT_ORDERS, StatsHistory, head_lines, top_picture
 from headrace.errors import UsageError
 
-MEMORY_EVERY = 10  # frames: a server reads all nodes of a stream to compute its memory
-TABLE_LINES = 3  # lines of a frame for an empty line, the titles, and the number of streams left out
+MEMORY_EVERY_FRAMES = 10  # frames: a server reads all nodes of a stream to compute its memory
+TABLE_EXTRA_LINES = 3  # lines of a frame for an empty line, the titles, and the number of streams left out
 
 
 @click.command(
@@ -46,7 +46,7 @@ Examples:
 )
 @click.option(
     "--order",
-    type=click.Choice(ORDERS),
+    type=click.Choice(SORT_ORDERS),
     default="rate",
     show_default=True,
     help="Sort the streams by this value.",
@@ -61,7 +61,7 @@ def command(url: str, every: float, order: str, once: bool) -> None:
     if parse_server_url(url).kind == "cluster":
         raise UsageError(f"{address}: top shows one server; give a node of the cluster as redis://host:port")
     console = Console(highlight=False)
-    history = History()
+    history = StatsHistory()
     with request_sender(url) as send:
         history.add(collect_stats(send, consumers=False, memory=True))
         if once:
@@ -76,14 +76,14 @@ def command(url: str, every: float, order: str, once: bool) -> None:
                 draw(top_picture(history, address, order, lines))
                 time.sleep(every)
                 frames += 1
-                history.add(collect_stats(send, consumers=False, memory=frames % MEMORY_EVERY == 0))
+                history.add(collect_stats(send, consumers=False, memory=frames % MEMORY_EVERY_FRAMES == 0))
 
 
-def lines_for_streams(console: Console, history: History, address: str) -> int:
+def lines_for_streams(console: Console, history: StatsHistory, address: str) -> int:
     """Return the number of lines for streams; a narrow screen wraps the lines about the server."""
-    assert history.now is not None
-    head = console.render_lines(Group(*head_lines(history, history.now, address)), pad=False)
-    return max(console.height - len(head) - TABLE_LINES, 1)
+    assert history.latest_stats is not None
+    head = console.render_lines(Group(*head_lines(history, history.latest_stats, address)), pad=False)
+    return max(console.height - len(head) - TABLE_EXTRA_LINES, 1)
 
 
 @contextmanager

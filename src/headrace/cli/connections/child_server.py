@@ -33,7 +33,7 @@ def temporary_server(*options: str) -> Iterator[str]:
             wait_until_listening(server, port_file, log)
             yield f"redis://127.0.0.1:{port_file.read_text().strip()}"
         finally:
-            stop(server)
+            stop_process(server)
 
 
 def wait_until_listening(server: subprocess.Popen[bytes], port_file: Path, log: Path) -> None:
@@ -51,7 +51,7 @@ def last_log_line(log: Path) -> str:
     return lines[-1].removeprefix("headrace: ") if lines else "its log is empty"
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop_process(process: subprocess.Popen[bytes]) -> None:
     """Terminate the process, and kill it if it does not exit."""
     process.terminate()
     try:

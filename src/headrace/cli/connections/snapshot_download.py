@@ -14,10 +14,10 @@ from headrace.client.connection_errors import as_command_error
 from headrace.client.servers import Servers
 from headrace.errors import HeadraceError, UsageError
 
-MARK_BYTES = 40
+EOF_MARK_BYTES = 40
 BUFFER_BYTES = 1 << 18
-LINE_MAX = 1000
-SILENCE_S = 120.0  # without a byte; servers send a newline every few seconds
+FIRST_LINE_BYTES_MAX = 1000
+SILENCE_TIMEOUT_S = 120.0  # without a byte; servers send a newline every few seconds
 
 
 def download_snapshot(
@@ -39,7 +39,9 @@ def download_snapshot(
         raise UsageError("export the data of each node of a cluster by its own redis:// URL")
     connection = RawConnection(servers, "")
     try:
-        connection.exchange([(b"REPLCONF", b"CAPA", b"EOF")], SILENCE_S)  # an error reply does not matter
+        connection.exchange(
+            [(b"REPLCONF", b"CAPA", b"EOF")], SILENCE_TIMEOUT_S
+        )  # an error reply does not matter
         connection.send(b"SYNC")
         return _SnapshotReceiver(connection, write, progress).receive()
     finally:
@@ -66,7 +68,7 @@ class _SnapshotReceiver:
         line, rest = self._first_line()
         if line.startswith(b"-"):
             raise as_command_error(Exception(line[1:].decode(errors="replace")))
-        if line.startswith(b"$EOF:") and len(line) == 5 + MARK_BYTES:
+        if line.startswith(b"$EOF:") and len(line) == 5 + EOF_MARK_BYTES:
             self._receive_until_mark(line[5:], rest)
         elif line.startswith(b"$") and line[1:].isdigit():
             self._receive_sized(int(line[1:]), rest)
@@ -82,7 +84,7 @@ class _SnapshotReceiver:
             line, end, rest = found.partition(b"\n")
             if end:
                 return line.rstrip(b"\r"), rest
-            if len(found) > LINE_MAX:
+            if len(found) > FIRST_LINE_BYTES_MAX:
                 raise HeadraceError("the server did not send a snapshot")
 
     def _receive_sized(self, size: int, data: bytes) -> None:
@@ -92,7 +94,7 @@ class _SnapshotReceiver:
 
     def _receive_until_mark(self, mark: bytes, data: bytes) -> None:
         while (end := data.find(mark)) < 0:
-            cut = max(len(data) - MARK_BYTES + 1, 0)
+            cut = max(len(data) - EOF_MARK_BYTES + 1, 0)
             self._pass_on(data[:cut], 0)
             data = data[cut:] + self._more()
         self._pass_on(data[:end], 0)

@@ -15,7 +15,7 @@ from headrace.pipeline.spark_session import job_spark
 from headrace.pipeline.spark_session.local_spark import local_spark
 from headrace.spark.decode.misfits import MisfitCounts
 
-STARTING = "Starting Spark…"
+STARTING_SPARK_MESSAGE = "Starting Spark…"
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def announced_spark(name: str, log: Path, zone: str = "UTC", quiet: bool = False
     errors = Console(stderr=True, highlight=False, quiet=quiet)
     with ExitStack() as stack:
         if errors.is_terminal:
-            with errors.status(STARTING):  # a spinner, removed when Spark has started
+            with errors.status(STARTING_SPARK_MESSAGE):  # a spinner, removed when Spark has started
                 spark = stack.enter_context(local_spark(name, log, zone))
         else:
             if not quiet:
-                print(STARTING, file=sys.stderr, flush=True)
+                print(STARTING_SPARK_MESSAGE, file=sys.stderr, flush=True)
             spark = stack.enter_context(local_spark(name, log, zone))
         yield spark
 

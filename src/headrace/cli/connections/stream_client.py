@@ -18,8 +18,8 @@ from headrace.client.connection import RawConnection, Words
 from headrace.client.connection_errors import (
     UNAVAILABLE_ERRORS,
     ServerUnavailable,
-    describe_replica,
-    reply_text,
+    error_reply_text,
+    readonly_error_text,
 )
 from headrace.client.reply_shapes import check_reply
 from headrace.client.retrying import ReconnectDelay
@@ -34,7 +34,7 @@ from headrace.suggestions import suggestion_suffix
 RawEntry = tuple[str, list[bytes] | None]  # ID; flat list of names and values, None if deleted
 
 UNAVAILABLE_TIMEOUT_S = 5.0  # how long to retry a command that the server did not execute
-PAGE = 500  # entries per reply
+PAGE_ENTRIES = 500  # entries per reply
 
 
 def name_bytes(name: str) -> bytes:
@@ -42,7 +42,7 @@ def name_bytes(name: str) -> bytes:
     return name.encode(errors="surrogateescape")
 
 
-class NotExecuted(ServerUnavailable):
+class PipelineNotExecuted(ServerUnavailable):
     """The server did not execute some commands of a pipeline, although they were sent again for a while.
 
     Attributes:
@@ -76,16 +76,16 @@ class StreamClient:
             try:
                 self._connection = self.servers.open_raw(self.name)
             except ServerUnavailable as error:
-                delay.wait(error)
+                delay.wait_or_raise(error)
 
     def call(self, *words: bytes | str | int) -> Any:
         """Send one command and return its reply. ResponseError if the server rejects it."""
-        [reply] = self.pipeline([words])
+        [reply] = self.send_pipeline([words])
         if isinstance(reply, Exception):
             raise reply
         return reply
 
-    def pipeline(self, commands: Sequence[Words]) -> list[Any]:
+    def send_pipeline(self, commands: Sequence[Words]) -> list[Any]:
         """Send commands together and return their replies in order, including errors.
 
         Raises:
@@ -103,14 +103,14 @@ class StreamClient:
                 left = [number for number in left if isinstance(replies[number], UNAVAILABLE_ERRORS)]
                 if not left:
                     return replies
-                self.servers.raise_if_unavailable(self.name, reply_text(replies[left[0]]))
+                self.servers.raise_if_unavailable(self.name, error_reply_text(replies[left[0]]))
             except ServerUnavailable as error:
                 self.close()
                 try:
-                    delay.wait(error)
+                    delay.wait_or_raise(error)
                 except ServerUnavailable:
                     executed = [reply for number, reply in enumerate(replies) if number not in left]
-                    raise NotExecuted(self._describe(error), executed) from error
+                    raise PipelineNotExecuted(self._describe(error), executed) from error
             except BaseException:
                 self.close()  # replies may still be on their way
                 raise
@@ -122,7 +122,7 @@ class StreamClient:
         info = None
         with suppress(OSError, redis.RedisError):
             [info] = self._exchange([("INFO", "replication")])
-        return describe_replica(info)
+        return readonly_error_text(info)
 
     def _exchange(self, commands: list[Words]) -> list[Any]:
         if self._connection is None:
@@ -155,10 +155,10 @@ class StreamClient:
         """Return the entries between two IDs, both included, read page by page."""
         start = format_id(first)
         while True:
-            page = self.call("XRANGE", self.key, start, format_id(last), "COUNT", PAGE)
+            page = self.call("XRANGE", self.key, start, format_id(last), "COUNT", PAGE_ENTRIES)
             for entry_id, fields in page:
                 yield entry_id.decode(), fields
-            if len(page) < PAGE:
+            if len(page) < PAGE_ENTRIES:
                 return
             following = next_id(parse_id(page[-1][0].decode()))
             if following > last:
@@ -174,12 +174,12 @@ class StreamClient:
         """
         found, end = None, format_id(upto)
         while count > 0:
-            page = self.call("XREVRANGE", self.key, end, "-", "COUNT", min(count, PAGE))
+            page = self.call("XREVRANGE", self.key, end, "-", "COUNT", min(count, PAGE_ENTRIES))
             if not page:
                 break
             found = parse_id(page[-1][0].decode())
             count -= len(page)
-            if found == (0, 0) or len(page) < PAGE:
+            if found == (0, 0) or len(page) < PAGE_ENTRIES:
                 break
             end = format_id(previous_id(found))
         return found
@@ -213,7 +213,7 @@ def clients_of(servers: Servers, names: Sequence[str]) -> Iterator[list[StreamCl
                 client.close()
 
 
-def checked_ids(texts: Sequence[str]) -> list[str]:
+def complete_ids(texts: Sequence[str]) -> list[str]:
     """Return complete entry IDs, such as 5-0 for 5. UsageError if one is not an ID."""
     try:
         return [format_id(parse_id(text)) for text in texts]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import click
 from redis.exceptions import ResponseError
 
-from headrace.cli.connections.stream_client import PAGE, RawEntry, StreamClient
+from headrace.cli.connections.stream_client import PAGE_ENTRIES, RawEntry, StreamClient
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retrying import ReconnectDelay
 from headrace.console.escaping import one_line
@@ -48,7 +48,7 @@ def follow(
         except CONNECTION_ERRORS as error:
             for client in clients:
                 client.close()
-            delay.wait(error)
+            delay.wait_or_raise(error)
             continue
         yield from found
         if found:
@@ -63,7 +63,7 @@ class Follower:
         self.positions = positions
         self.client_by_key = {client.key: client for client in clients}
         self.on_one_server = len(clients) == 1 or not clients[0].servers.is_cluster
-        self.deleted: set[str] = set()  # names of streams
+        self.deleted_streams: set[str] = set()  # names of streams
 
     def read(self) -> list[tuple[str, RawEntry | None]]:
         """Return the entries after the positions; wait for a short time if there are none."""
@@ -75,7 +75,7 @@ class Follower:
         return found
 
     def _xread(self, clients: list[StreamClient], block: int | None) -> list[tuple[str, RawEntry | None]]:
-        words: list[bytes | str | int] = ["XREAD", "COUNT", PAGE]
+        words: list[bytes | str | int] = ["XREAD", "COUNT", PAGE_ENTRIES]
         words += ["BLOCK", block] if block is not None else []
         words += ["STREAMS", *(client.key for client in clients)]
         words += [format_id(self.positions[client.name]) for client in clients]
@@ -98,9 +98,9 @@ class Follower:
         for client in self.clients:
             about = client.stream_info_or_none()
             if about is None:
-                if client.name not in self.deleted:
+                if client.name not in self.deleted_streams:
                     print_notice(f"stream {client.name!r} was deleted; waiting until it is created again")
-                self.deleted.add(client.name)
+                self.deleted_streams.add(client.name)
                 self.positions[client.name] = (0, 0)
                 continue
             last = parse_id(about["last-generated-id"].decode())
@@ -109,7 +109,7 @@ class Follower:
                     f"stream {client.name!r} was deleted and created again; reading it from its first entry"
                 )
                 self.positions[client.name] = (0, 0)
-            self.deleted.discard(client.name)
+            self.deleted_streams.discard(client.name)
 
 
 def print_notice(text: str) -> None:

@@ -14,14 +14,14 @@ from headrace.pipeline.file_formats.file_readers import FileReader
 from headrace.pipeline.loading.time_columns import TimeColumn
 
 ZONE = "America/New_York"
-ROWS = 336_776
+FLIGHT_COUNT = 336_776
 
 # Missing values in the file: cancelled flights have no delay.
-NULLS = ("", "NA")
+NULL_TEXTS = ("", "NA")
 
 # The scheduled departure: a column for the IDs that is not a field of the entries.
-SCHEDULED = "scheduled"
-TIME_COLUMN = TimeColumn(SCHEDULED, is_field=False)
+SCHEDULED_COLUMN = "scheduled"
+TIME_COLUMN = TimeColumn(SCHEDULED_COLUMN, is_field=False)
 
 
 def data_file(name: str) -> Path:
@@ -35,17 +35,17 @@ def data_file(name: str) -> Path:
 
 
 def flights(rows: int | None = None) -> pa.Table:
-    """Return the first `rows` flights by scheduled departure: the 19 columns as text, and SCHEDULED."""
-    with FileReader(data_file("flights.csv.zip"), NULLS) as file:
+    """Return the first `rows` flights by scheduled departure: 19 columns as text, and SCHEDULED_COLUMN."""
+    with FileReader(data_file("flights.csv.zip"), NULL_TEXTS) as file:
         table = pa.Table.from_batches(file.batches())
     hour = table["time_hour"].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms"))
     minutes = pc.multiply(table["minute"].cast(pa.int64()), 60_000).cast(pa.duration("ms"))
-    table = table.append_column(SCHEDULED, pc.add(hour, minutes))
-    order = pc.sort_indices(table[SCHEDULED])
+    table = table.append_column(SCHEDULED_COLUMN, pc.add(hour, minutes))
+    order = pc.sort_indices(table[SCHEDULED_COLUMN])
     return table.take(order[:rows] if rows else order)
 
 
-def carrier_names() -> dict[str, str]:
+def carrier_name_by_code() -> dict[str, str]:
     """Return the airlines' names by their two-letter codes."""
     with data_file("airlines.csv").open(encoding="utf-8", newline="") as file:
         return {row["carrier"]: row["name"] for row in csv.DictReader(file)}

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from headrace.pipeline.spark_session.query_progress import BatchProgress, follow_batches
 
 # The types of the 19 fields, which are the columns of the archive.
-FIELDS = """
+FLIGHT_FIELD_TYPES = """
     year INT, month INT, day INT, dep_time INT, sched_dep_time INT, dep_delay INT, arr_time INT,
     sched_arr_time INT, arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING,
     dest STRING, air_time INT, distance INT, hour INT, minute INT, time_hour STRING
@@ -49,12 +49,12 @@ class Delays:
         )
 
     @property
-    def cancelled(self) -> int:
+    def cancelled_count(self) -> int:
         """Return the number of cancelled flights, which have no delay."""
         return self.flights - self.departed
 
     @property
-    def mean(self) -> float:
+    def mean_minutes(self) -> float:
         """Return the mean delay of departed flights in minutes; early departures count as negative."""
         return self.minutes / self.departed if self.departed else 0.0
 
@@ -66,7 +66,7 @@ class Delays:
     @property
     def cancelled_fraction(self) -> float:
         """Return the share of all flights that were cancelled, 0 to 1."""
-        return self.cancelled / self.flights if self.flights else 0.0
+        return self.cancelled_count / self.flights if self.flights else 0.0
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ def delays_by_hour(
     return windows
 
 
-def by_carrier(windows: dict[Window, Delays]) -> dict[str, Delays]:
+def sum_by_carrier(windows: dict[Window, Delays]) -> dict[str, Delays]:
     """Return the sums of each carrier, the longest mean delay first."""
     totals = sum_by_key((window.carrier, delays) for window, delays in windows.items())
-    return dict(sorted(totals.items(), key=lambda each: -each[1].mean))
+    return dict(sorted(totals.items(), key=lambda each: -each[1].mean_minutes))
 
 
-def by_carrier_and_hour(windows: dict[Window, Delays]) -> dict[tuple[str, int], Delays]:
+def sum_by_carrier_hour(windows: dict[Window, Delays]) -> dict[tuple[str, int], Delays]:
     """Return the sums of each carrier and hour of the day."""
     return sum_by_key(((window.carrier, window.hour), delays) for window, delays in windows.items())
 
@@ -140,7 +140,7 @@ def worst_hours(windows: dict[Window, Delays], count: int) -> list[tuple[str, De
     """Return the hours of the year with the longest mean delay of all carriers together."""
     hours = sum_by_key((window.start, delays) for window, delays in windows.items())
     busy = [(start, delays) for start, delays in hours.items() if delays.departed >= DEPARTURES_MIN]
-    return sorted(busy, key=lambda each: -each[1].mean)[:count]
+    return sorted(busy, key=lambda each: -each[1].mean_minutes)[:count]
 
 
 def sum_by_key(parts: Iterable[tuple[Key, Delays]]) -> dict[Key, Delays]:

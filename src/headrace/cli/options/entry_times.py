@@ -7,10 +7,10 @@ import re
 import time
 
 from headrace.errors import UsageError
-from headrace.pipeline.shared.durations import DURATION, parse_duration_ms
+from headrace.pipeline.shared.durations import DURATION_PATTERN, parse_duration_ms
 from headrace.positions.entry_ids import EntryId, parse_id
 
-ID = re.compile(r"\d+(-\d+)?")
+ID_PATTERN = re.compile(r"\d+(-\d+)?")
 
 
 def parse_first_id(text: str) -> EntryId:
@@ -23,12 +23,12 @@ def parse_first_id(text: str) -> EntryId:
     Raises:
         UsageError: if it is none of them, or is before 1970.
     """
-    if ID.fullmatch(text):
+    if ID_PATTERN.fullmatch(text):
         try:
             return parse_id(text)
         except ValueError as error:
             raise UsageError(str(error)) from None
-    if DURATION.fullmatch(text.strip().lower()):
+    if DURATION_PATTERN.fullmatch(text.strip().lower()):
         return max(time.time_ns() // 1_000_000 - parse_duration_ms(text), 0), 0
     try:
         moment = datetime.datetime.fromisoformat(text)

@@ -34,7 +34,7 @@ from headrace.suggestions import suggestion_suffix
 URL_VARIABLE = "HEADRACE_URL"
 PROFILE_VARIABLE = "HEADRACE_PROFILE"
 DEFAULT_PROFILE = "default"
-OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
+READABLE_BY_OTHERS_BITS = stat.S_IRGRP | stat.S_IROTH
 
 
 def resolve_url(url: str | None, profile: str | None) -> str:
@@ -111,7 +111,7 @@ def checked_url(path: Path, name: str, profile: Any) -> str:
         hint = suggestion_suffix(unknown[0], ["url"])
         raise UsageError(f"{path}: profile {name!r} has an unknown key {unknown[0]!r}{hint}")
     url: str = profile["url"]
-    if has_password(url) and path.stat().st_mode & OTHERS_READ:
+    if has_password(url) and path.stat().st_mode & READABLE_BY_OTHERS_BITS:
         warning = f"{path} contains a password and other users can read it; run: chmod 600 {path}"
         click.echo(f"headrace: warning: {one_line(warning)}", err=True)
     return url

@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 
 from headrace.cli.connections.stream_client import RawEntry
-from headrace.cli.output.printing import fields_text, id_time, json_bytes, json_fields
+from headrace.cli.output.printing import bytes_to_json, fields_text, fields_to_json, id_time
 from headrace.cli.output_errors import wrap_output_errors
 from headrace.client.stream_names import stream_key
 from headrace.console import styles
@@ -20,13 +20,13 @@ class EntryPrinter:
 
     Args:
         as_json: Print JSON.
-        with_names: Begin each line with the name of the stream.
+        prints_stream_names: Begin each line with the name of the stream.
         count: Number of entries to print; None for no limit.
     """
 
     def __init__(self, as_json: bool, with_names: bool, count: int | None) -> None:
         self.as_json = as_json
-        self.with_names = with_names
+        self.prints_stream_names = with_names
         self.remaining = count
         self.console = Console(highlight=False)
 
@@ -52,15 +52,15 @@ class EntryPrinter:
     def _show(self, stream: str, entry: RawEntry, notes: tuple[str, ...], about: dict[str, object]) -> None:
         entry_id, fields = entry
         if self.as_json:
-            name = json_bytes(stream_key(stream))
-            shown = None if fields is None else json_fields(fields)
+            name = bytes_to_json(stream_key(stream))
+            shown = None if fields is None else fields_to_json(fields)
             print(json_text({"stream": name, "id": entry_id, **about, "fields": shown}))
         else:
             text = "(deleted)" if fields is None else fields_text(fields)
             self._print(stream, entry_id, *notes, text)
 
     def _print(self, stream: str, entry_id: str, *parts: str) -> None:
-        name = f"{printable(stream)}  " if self.with_names else ""
+        name = f"{printable(stream)}  " if self.prints_stream_names else ""
         time = id_time(entry_id)
         if not self.console.is_terminal:  # rich is slow, and here is nothing to color
             print(f"{name}{entry_id}  {time}  {'  '.join(parts)}")

@@ -9,13 +9,13 @@ import click
 
 from headrace.cli.connections.stream_client import StreamClient, name_bytes
 from headrace.cli.output.entry_printer import EntryPrinter
-from headrace.cli.output.printing import MISSING, json_bytes
+from headrace.cli.output.printing import MISSING_CELL, bytes_to_json
 from headrace.console import styles
 from headrace.console.escaping import printable
 from headrace.plurals import plural
 from headrace.positions.entry_ids import format_id, next_id, parse_id
 
-PAGE = 100  # entries per request
+PAGE_ENTRIES = 100  # entries per request
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class PendingEntry:
     idle_ms: int | None
     deliveries: int
 
-    def as_json(self) -> dict[str, object]:
+    def json_members(self) -> dict[str, object]:
         """Return the members of its JSON object, without the ID."""
-        consumer = None if self.consumer is None else json_bytes(self.consumer)
+        consumer = None if self.consumer is None else bytes_to_json(self.consumer)
         return {"consumer": consumer, "idle_ms": self.idle_ms, "deliveries": self.deliveries}
 
     def idle_text(self) -> str:
         """Return the time since the last delivery as text."""
-        return MISSING if self.idle_ms is None else styles.format_age(self.idle_ms)
+        return MISSING_CELL if self.idle_ms is None else styles.format_age(self.idle_ms)
 
 
 def pending_entries(
@@ -59,11 +59,11 @@ def pending_entries(
     while True:
         words: list[bytes | str | int] = ["XPENDING", client.key, name_bytes(group)]
         words += ["IDLE", idle_ms] if idle_ms else []
-        words += [start, "+", PAGE, *([] if consumer is None else [name_bytes(consumer)])]
+        words += [start, "+", PAGE_ENTRIES, *([] if consumer is None else [name_bytes(consumer)])]
         page = client.call(*words)
         for entry_id, owner, idle, deliveries in page:
             yield PendingEntry(entry_id.decode(), owner or None, None if idle < 0 else idle, deliveries)
-        if len(page) < PAGE:
+        if len(page) < PAGE_ENTRIES:
             return
         start = format_id(next_id(parse_id(page[-1][0].decode())))
 
@@ -76,7 +76,7 @@ def print_pending_entries(clients: list[StreamClient], group: str, limit: int, p
         page: list[PendingEntry] = []
         for pending in pending_entries(client, group) if limit else ():
             page.append(pending)
-            if len(page) == min(PAGE, limit - shown):
+            if len(page) == min(PAGE_ENTRIES, limit - shown):
                 shown += print_page(client, page, printer)
                 page = []
             if shown == limit or printer.is_done:
@@ -95,7 +95,7 @@ def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPri
     """Print pending entries with their fields; return the number printed."""
     if not page:
         return 0
-    replies = client.pipeline([("XRANGE", client.key, pending.id, pending.id) for pending in page])
+    replies = client.send_pipeline([("XRANGE", client.key, pending.id, pending.id) for pending in page])
     shown = 0
     for pending, reply in zip(page, replies, strict=True):
         if isinstance(reply, Exception):
@@ -103,9 +103,9 @@ def print_page(client: StreamClient, page: list[PendingEntry], printer: EntryPri
         if printer.is_done:
             break
         fields = reply[0][1] if reply else None
-        owner = MISSING if pending.consumer is None else printable(pending.consumer)
+        owner = MISSING_CELL if pending.consumer is None else printable(pending.consumer)
         times = plural(pending.deliveries, "delivery")
         notes = (f"{owner}, idle {pending.idle_text()}, {times}:",)
-        printer.show(client.name, (pending.id, fields), *notes, about=pending.as_json())
+        printer.show(client.name, (pending.id, fields), *notes, about=pending.json_members())
         shown += 1
     return shown

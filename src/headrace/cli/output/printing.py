@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import parse_id
 
 BASE64 = "$base64"
-MISSING = "-"  # the cell of a value that the server does not report
+MISSING_CELL = "-"  # the cell of a value that the server does not report
 
 
 def print_table(
@@ -78,7 +78,7 @@ def print_table(
 
 def cell(value: object) -> object:
     """Return a value as it is shown in a table."""
-    return MISSING if value is None else f"{value:,}" if type(value) is int else value
+    return MISSING_CELL if value is None else f"{value:,}" if type(value) is int else value
 
 
 def print_json(value: Any) -> None:
@@ -86,7 +86,7 @@ def print_json(value: Any) -> None:
     click.echo(json_text(value))
 
 
-def json_bytes(value: bytes) -> str | dict[str, str]:
+def bytes_to_json(value: bytes) -> str | dict[str, str]:
     """Return bytes as a JSON value that `bytes_from_json` converts back."""
     try:
         return value.decode()
@@ -94,9 +94,9 @@ def json_bytes(value: bytes) -> str | dict[str, str]:
         return {BASE64: base64.b64encode(value).decode()}
 
 
-def json_fields(fields: Sequence[bytes]) -> Any:
+def fields_to_json(fields: Sequence[bytes]) -> Any:
     """Return a flat list of names and values as a reversible JSON object, or list of pairs."""
-    pairs = [(json_bytes(name), json_bytes(value)) for name, value in field_pairs(fields)]
+    pairs = [(bytes_to_json(name), bytes_to_json(value)) for name, value in field_pairs(fields)]
     names = [name for name, _ in pairs]
     if all(isinstance(name, str) for name in names) and len(set(map(str, names))) == len(names):
         return dict(pairs)
@@ -104,7 +104,7 @@ def json_fields(fields: Sequence[bytes]) -> Any:
 
 
 def bytes_from_json(value: Any) -> bytes:
-    """Return the bytes of a value of `json_bytes`; of another value its JSON text, like `headrace load`.
+    """Return the bytes of a value of `bytes_to_json`; of another value its JSON text, like `headrace load`.
 
     Raises:
         ValueError: if the value is null, contains half of a surrogate pair, or is not valid base64.
@@ -127,10 +127,12 @@ def field_pairs(fields: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 def fields_text(fields: Sequence[bytes]) -> str:
     """Return the fields of an entry for people: name=value, quoted where the end would be unclear."""
-    return "  ".join(f"{quoted(name)}={quoted(value)}" for name, value in field_pairs(fields))
+    return "  ".join(
+        f"{quote_if_needed(name)}={quote_if_needed(value)}" for name, value in field_pairs(fields)
+    )
 
 
-def quoted(value: bytes) -> str:
+def quote_if_needed(value: bytes) -> str:
     """Return a printable name or value, in quotes if it is empty or contains spaces, quotes or =."""
     text = printable(value)
     if text and not any(char in text for char in ' "='):
@@ -143,7 +145,7 @@ def id_time(entry_id: str) -> str:
     try:
         time = datetime.datetime.fromtimestamp(parse_id(entry_id)[0] / 1000, datetime.UTC)
     except (OverflowError, ValueError, OSError):
-        return MISSING
+        return MISSING_CELL
     return time.strftime("%Y-%m-%d %H:%M:%S.") + f"{time.microsecond // 1000:03d}"
 
 

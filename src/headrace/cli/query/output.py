@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from headrace.cli.output.misfits import summarize_misfits
-from headrace.cli.query.result_values import as_json, as_text
+from headrace.cli.query.result_values import as_text, to_json_value
 from headrace.columns.declarations import DeclaredColumns, type_name
 from headrace.console.escaping import json_text, printable
 from headrace.errors import UsageError
@@ -32,25 +32,27 @@ def check_fields_are_read(fields: Mapping[str, DeclaredColumns], views: Iterable
 
 def print_notes(errors: Console, view: StreamView) -> None:
     """Print inferred types, what was not sampled or not read, and the fields without a column."""
-    table = view.table
-    columns = ", ".join(f"{f.name} {type_name(f.type)}" for f in view.columns if f.name in table.inferred)
+    table = view.table_columns
+    columns = ", ".join(
+        f"{f.name} {type_name(f.type)}" for f in view.columns if f.name in table.inferred_names
+    )
     is_whole = set(view.fields) <= set(view.columns.names)  # SELECT *
     notes = []
     lacking = f"{plural(table.unread_files, 'archived file')} not sampled" if table.unread_files else ""
-    if table.sampled and columns:
-        count = plural(table.sampled, "entry")
+    if table.sampled_entries and columns:
+        count = plural(table.sampled_entries, "entry")
         notes.append(
             f"{columns} (from {'; '.join(filter(None, [count, lacking]))}; --fields sets other types)"
         )
     elif lacking and is_whole:
         notes.append(f"{lacking}; --fields 'infer, NAME TYPE' adds a field that only they have")
-    if view.removed:
-        lost = plural(view.removed, "entry")
+    if view.removed_entries:
+        lost = plural(view.removed_entries, "entry")
         notes.append(
             f"{lost} added earlier, then trimmed or deleted, not read (--archive reads archived ones)"
         )
-    if table.hidden and is_whole:
-        names = ", ".join(table.hidden)
+    if table.hidden_names and is_whole:
+        names = ", ".join(table.hidden_names)
         notes.append(f"no columns for the fields {names}: their names are reserved or not UTF-8")
     for note in notes:
         errors.print(Text(printable(f"{view.stream}: {note}"), style="dim"), soft_wrap=True)
@@ -109,7 +111,7 @@ def write_rows(form: str, names: Sequence[str], rows: Iterable[Sequence[Any]], h
         sheet.writerows(map(escaped_cells, cells) if sys.stdout.isatty() else cells)
     else:
         for row in rows:
-            pairs = dict(zip(names, (as_json(value) for value in row), strict=True))
+            pairs = dict(zip(names, (to_json_value(value) for value in row), strict=True))
             print(json_text(pairs))
     sys.stdout.flush()
 

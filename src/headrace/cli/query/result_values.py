@@ -26,9 +26,9 @@ from headrace.columns.value_texts import to_encodable
 from headrace.console.escaping import json_text
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 
-UTC = "UTC"
-HUGEINT = pa.decimal128(38, 0)  # what sum() of integers returns in DuckDB
-LOCAL_TIMES = "iso8601: 6"  # a blank between date and time, six digits of the fraction, no zone
+UTC_NAME = "UTC"
+HUGEINT_ARROW_TYPE = pa.decimal128(38, 0)  # what sum() of integers returns in DuckDB
+LOCAL_TIME_FORMAT = "iso8601: 6"  # a blank between date and time, six digits of the fraction, no zone
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Sequence[Any]]:
@@ -41,7 +41,7 @@ def rows_of(batches: Iterable[pa.RecordBatch], time_zone: str) -> Iterator[Seque
 
 def _column_values(column: pa.Array, zone: zoneinfo.ZoneInfo) -> list[Any]:
     """Return the values of a column: DuckDB's HUGEINT as int, times that datetime cannot hold as text."""
-    if column.type == HUGEINT:
+    if column.type == HUGEINT_ARROW_TYPE:
         return [None if value is None else int(value) for value in column.to_pylist()]
     try:
         return [_in_zone(value, zone) for value in column.to_pylist(maps_as_pydicts="lossy")]
@@ -57,7 +57,7 @@ def _value_or_text(value: pa.Scalar, zone: zoneinfo.ZoneInfo) -> Any:
         single = pa.repeat(value, 1)
     if pa.types.is_timestamp(single.type) and single.type.tz:
         single = pc.local_timestamp(single.cast(pa.timestamp(single.type.unit, zone.key)))
-    [text] = to_encodable(single, LOCAL_TIMES).to_pylist()
+    [text] = to_encodable(single, LOCAL_TIME_FORMAT).to_pylist()
     if pa.types.is_nested(single.type):
         return json.loads(text)
     return text.removesuffix(".000000")
@@ -72,12 +72,12 @@ def _in_zone(value: Any, zone: zoneinfo.ZoneInfo) -> Any:
     return [_in_zone(each, zone) for each in value] if isinstance(value, list) else value
 
 
-def as_json(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Return a value that JSON can represent."""
     if isinstance(value, dict):
-        return {_key(name): as_json(each) for name, each in value.items()}
+        return {_key(name): to_json_value(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [as_json(each) for each in value]
+        return [to_json_value(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bool | int | float) or value is None:
@@ -92,7 +92,7 @@ def as_text(value: Any) -> str:
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return str(value.replace(tzinfo=None) if _is_utc(value) else value)
     if isinstance(value, dict | list):
-        return json_text(as_json(value))
+        return json_text(to_json_value(value))
     if isinstance(value, Decimal):
         return format(value, "f")  # str() would write an exponent: 0E-10
     return str(value)
@@ -100,9 +100,9 @@ def as_text(value: Any) -> str:
 
 def _key(value: Any) -> str:
     """Return a key of a map as the name of a JSON member."""
-    found = as_json(value)
+    found = to_json_value(value)
     return found if isinstance(found, str) else json_text(found)
 
 
 def _is_utc(value: datetime.datetime) -> bool:
-    return getattr(value.tzinfo, "key", None) == UTC or value.tzinfo is datetime.UTC
+    return getattr(value.tzinfo, "key", None) == UTC_NAME or value.tzinfo is datetime.UTC

@@ -9,7 +9,7 @@ import cython
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64, parse_timeout
 from headrace.commands.call import Call
 from headrace.commands.connection import client_tracking
-from headrace.commands.connection.connection import check_name, is_printable
+from headrace.commands.connection.connection import checked_client_name, is_printable
 from headrace.commands.rows import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -20,8 +20,8 @@ CLIENT_TYPES = (b"normal", b"master", b"replica", b"slave", b"pubsub")
 
 # Redis has a buffer of this size for each client: obl counts the bytes in it, omem those beyond it.
 REPLY_BUFFER_BYTES = 16 * 1024
-NO_BUFFERS = (0, 0)  # of a session without a connection
-LIST_LINE = (  # of CLIENT LIST
+NO_BUFFER_BYTES = (0, 0)  # of a session without a connection
+LIST_LINE_FORMAT = (  # of CLIENT LIST
     b"id=%d addr=%b laddr=%b fd=%d name=%b age=%d idle=%d flags=%b db=%d sub=%d psub=%d ssub=%d multi=%d"
     b" watch=%d qbuf=%d qbuf-free=%d argv-mem=0 multi-mem=%d rbs=%d rbp=%d obl=%d oll=0 omem=%d tot-mem=%d"
     b" events=r cmd=%b user=%b redir=%d resp=%d lib-name=%b lib-ver=%b io-thread=0"
@@ -74,7 +74,7 @@ def parse_client_type(word: bytes) -> bytes:
     return b"replica" if kind == b"slave" else kind
 
 
-def kind_of(session: Session) -> bytes:
+def client_type_of(session: Session) -> bytes:
     """Return the session's type, one of CLIENT_TYPES."""
     if session.replayed:
         return b"master"
@@ -83,7 +83,7 @@ def kind_of(session: Session) -> bytes:
     return b"pubsub" if session.subscription_count else b"normal"
 
 
-def on_or_off(call: Call) -> bool:
+def parse_on_or_off(call: Call) -> bool:
     """Return True for the argument ON, False for OFF. Raises InvalidSyntax."""
     arguments: Arguments = call.arguments()
     if arguments.take_flag(b"ON"):
@@ -100,7 +100,7 @@ def run_id(call: Call) -> None:
 
 def run_setname(call: Call) -> None:
     """CLIENT SETNAME: name the connection; an empty name removes the name."""
-    call.session.name = check_name(call.argv[2])
+    call.session.name = checked_client_name(call.argv[2])
     call.reply.ok()
 
 
@@ -133,20 +133,20 @@ def watch_and_wait_bytes(session: Session) -> int:
     return watched + (0 if session.waiting is None else session.waiting.memory_bytes())
 
 
-def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS) -> bytes:
+def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFER_BYTES) -> bytes:
     """Return the session's line of CLIENT LIST. buffers: used and free bytes of its read buffer."""
     held, free = buffers
     queue, watch, command = session.queue, session.watch, session.last_command
     cap, unsent = session.reply.cap, session.reply.pending_bytes()
     queued = session.multi_queue_bytes()
-    return LIST_LINE % (
+    return LIST_LINE_FORMAT % (
         session.id,
         session.address,
         session.local_address,
         session.file_number,
         session.name,
         max(0, now - session.created_ms) // 1000,
-        max(0, now - session.active_ms) // 1000,
+        max(0, now - session.last_request_ms) // 1000,
         list_flags(session),
         session.database,
         len(session.channels),
@@ -163,8 +163,8 @@ def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFERS)
         max(unsent - REPLY_BUFFER_BYTES, 0),
         held + free + cap + queued + session.subscription_bytes + watch_and_wait_bytes(session),
         b"NULL" if command is None else command.name,
-        session.user,
-        client_tracking.redirection(session.tracking),
+        session.user_name,
+        client_tracking.redirect_client_id(session.tracking),
         session.reply.protocol,
         session.library_name,
         session.library_version,
@@ -181,7 +181,7 @@ def list_flags(session: Session) -> bytes:
         (b"P", session.subscription_count > 0),
         (b"x", session.queue is not None),
         (b"b", session.waiting is not None),
-        (b"t", tracking is not None and tracking.on),
+        (b"t", tracking is not None and tracking.is_on),
         (b"R", tracking is not None and tracking.redirect_broken),
         (b"B", tracking is not None and tracking.broadcasting),
         (b"d", watch is not None and watch.invalidated),
@@ -192,14 +192,14 @@ def list_flags(session: Session) -> bytes:
     return b"".join(letter for letter, is_set in marks if is_set) or b"N"
 
 
-def describe(call: Call, session: Session) -> bytes:
+def list_line_with_buffers(call: Call, session: Session) -> bytes:
     """Return the session's line of CLIENT LIST, with the sizes of its buffers."""
-    return list_line(session, call.now, call.server.client_buffers(session))
+    return list_line(session, call.now, call.server.client_buffer_bytes(session))
 
 
 def run_info(call: Call) -> None:
     """CLIENT INFO: reply with the connection's line of CLIENT LIST."""
-    call.reply.verbatim(describe(call, call.session) + b"\n")
+    call.reply.verbatim(list_line_with_buffers(call, call.session) + b"\n")
 
 
 def run_list(call: Call) -> None:
@@ -208,13 +208,13 @@ def run_list(call: Call) -> None:
     chosen: list[Session] = list(call.engine.clients.values())
     if arguments.take_option(b"TYPE"):
         kind = parse_client_type(arguments.next_argument())
-        chosen = [session for session in chosen if kind_of(session) == kind]
+        chosen = [session for session in chosen if client_type_of(session) == kind]
     elif arguments.take_option(b"ID"):
         ids = [_listed_id(word) for word in arguments.take_rest()]
         clients = call.engine.clients
         chosen = [clients[number] for number in ids if number in clients]
     arguments.expect_end()
-    call.reply.verbatim(b"".join(describe(call, session) + b"\n" for session in chosen))
+    call.reply.verbatim(b"".join(list_line_with_buffers(call, session) + b"\n" for session in chosen))
 
 
 def _listed_id(word: bytes) -> int:
@@ -264,7 +264,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             number = _positive(arguments.next_argument(), BadClientId, BadClientId)
             keep.append(_is_equal(lambda s: s.id, number))
         elif arguments.take_option(b"TYPE"):
-            keep.append(_is_equal(kind_of, parse_client_type(arguments.next_argument())))
+            keep.append(_is_equal(client_type_of, parse_client_type(arguments.next_argument())))
         elif arguments.take_option(b"ADDR"):
             keep.append(_is_equal(lambda s: s.address, arguments.next_argument()))
         elif arguments.take_option(b"LADDR"):
@@ -273,7 +273,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             user = arguments.next_argument()
             if call.engine.auth.users.find(user) is None:
                 raise CommandError(f"ERR No such user '{to_text(user)}'")
-            keep.append(_is_equal(lambda s: s.user, user))
+            keep.append(_is_equal(lambda s: s.user_name, user))
         elif arguments.take_option(b"MAXAGE"):
             age = _positive(arguments.next_argument(), MaxAgeNotAnInteger, MaxAgeTooSmall)
             keep.append(_created_until(call.now - age * 1000))
@@ -343,29 +343,29 @@ def run_reply(call: Call) -> None:
     arguments: Arguments = call.arguments()
     session: Session = call.session
     if arguments.take_flag(b"ON"):
-        session.reply_on()
+        session.set_reply_on()
         call.reply.ok()
     elif arguments.take_flag(b"OFF"):
-        session.reply_off()
+        session.set_reply_off()
     elif arguments.take_flag(b"SKIP"):
-        session.reply_skip()
+        session.set_reply_skip()
     else:
         raise InvalidSyntax()
 
 
 def run_no_evict(call: Call) -> None:
     """CLIENT NO-EVICT: stored and shown; clients are never evicted here."""
-    call.session.no_evict = on_or_off(call)
+    call.session.no_evict = parse_on_or_off(call)
     call.reply.ok()
 
 
 def run_no_touch(call: Call) -> None:
     """CLIENT NO-TOUCH: stored and shown; keys have no access time here."""
-    call.session.no_touch = on_or_off(call)
+    call.session.no_touch = parse_on_or_off(call)
     call.reply.ok()
 
 
-def row(
+def subcommand_row(
     name: str,
     arity: int,
     run: Callable[[Call], None],
@@ -390,8 +390,8 @@ def row(
 
 
 SUBCOMMANDS = [
-    row("id", 2, run_id, "5.0.0", "Returns the caller's ID."),
-    row(
+    subcommand_row("id", 2, run_id, "5.0.0", "Returns the caller's ID."),
+    subcommand_row(
         "setname",
         3,
         run_setname,
@@ -400,8 +400,8 @@ SUBCOMMANDS = [
         "connection-name",
         tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    row("getname", 2, run_getname, "2.6.9", "Returns the connection's name."),
-    row(
+    subcommand_row("getname", 2, run_getname, "2.6.9", "Returns the connection's name."),
+    subcommand_row(
         "setinfo",
         4,
         run_setinfo,
@@ -410,8 +410,8 @@ SUBCOMMANDS = [
         "<LIB-NAME name | LIB-VER version>",
         tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    row("info", 2, run_info, "6.2.0", "Describes the connection.", tips="nondeterministic_output"),
-    row(
+    subcommand_row("info", 2, run_info, "6.2.0", "Describes the connection.", tips="nondeterministic_output"),
+    subcommand_row(
         "list",
         -2,
         run_list,
@@ -421,7 +421,7 @@ SUBCOMMANDS = [
         "admin",
         tips="nondeterministic_output",
     ),
-    row(
+    subcommand_row(
         "kill",
         -3,
         run_kill,
@@ -430,12 +430,16 @@ SUBCOMMANDS = [
         "<ip:port | [ID id] [TYPE type] [USER user] [ADDR ip:port] [LADDR ip:port] [SKIPME yes|no]>",
         "admin",
     ),
-    row("unblock", -3, run_unblock, "5.0.0", "Unblocks a client.", "client-id [TIMEOUT | ERROR]", "admin"),
-    row("pause", -3, run_pause, "3.0.0", "Pauses requests.", "timeout [WRITE | ALL]", "admin"),
-    row("unpause", 2, run_unpause, "6.2.0", "Ends a pause.", "", "admin"),
-    row("reply", 3, run_reply, "3.2.0", "Turns replies off and on.", "<ON | OFF | SKIP>"),
-    row("no-evict", 3, run_no_evict, "7.0.0", "Spares the connection from eviction.", "<ON | OFF>", "admin"),
-    row("no-touch", 3, run_no_touch, "7.2.0", "Reads keys without touching them.", "<ON | OFF>"),
+    subcommand_row(
+        "unblock", -3, run_unblock, "5.0.0", "Unblocks a client.", "client-id [TIMEOUT | ERROR]", "admin"
+    ),
+    subcommand_row("pause", -3, run_pause, "3.0.0", "Pauses requests.", "timeout [WRITE | ALL]", "admin"),
+    subcommand_row("unpause", 2, run_unpause, "6.2.0", "Ends a pause.", "", "admin"),
+    subcommand_row("reply", 3, run_reply, "3.2.0", "Turns replies off and on.", "<ON | OFF | SKIP>"),
+    subcommand_row(
+        "no-evict", 3, run_no_evict, "7.0.0", "Spares the connection from eviction.", "<ON | OFF>", "admin"
+    ),
+    subcommand_row("no-touch", 3, run_no_touch, "7.2.0", "Reads keys without touching them.", "<ON | OFF>"),
     *client_tracking.SUBCOMMANDS,
 ]
 

@@ -13,8 +13,10 @@ from headrace.commands.spec import Command
 from headrace.commands.tracking_state import TrackingState
 from headrace.errors import CommandError, InvalidSyntax, to_text
 
-MUST_NOT_OVERLAP = "Prefixes for a single client must not overlap."
-OFF_BEFORE = "before disabling tracking for this client, and then re-enabling it with a different mode."
+OVERLAP_ERROR_END = "Prefixes for a single client must not overlap."
+MODE_SWITCH_ERROR_END = (
+    "before disabling tracking for this client, and then re-enabling it with a different mode."
+)
 
 
 class SecondRedirection(CommandError):
@@ -30,18 +32,18 @@ class PrefixWithoutBroadcast(CommandError):
 
 
 class BroadcastModeSwitched(CommandError):
-    text = f"ERR You can't switch BCAST mode on/off {OFF_BEFORE}"
+    text = f"ERR You can't switch BCAST mode on/off {MODE_SWITCH_ERROR_END}"
 
 
 class OptionModeSwitched(CommandError):
-    text = f"ERR You can't switch OPTIN/OPTOUT mode {OFF_BEFORE}"
+    text = f"ERR You can't switch OPTIN/OPTOUT mode {MODE_SWITCH_ERROR_END}"
 
 
-class OptionsOfBroadcast(CommandError):
+class OptionModeWithBroadcast(CommandError):
     text = "ERR OPTIN and OPTOUT are not compatible with BCAST"
 
 
-class BothOptions(CommandError):
+class OptInAndOptOut(CommandError):
     text = "ERR You can't specify both OPTIN mode and OPTOUT mode"
 
 
@@ -86,10 +88,10 @@ def _parse_options(call: Call, arguments: Arguments) -> tuple[TrackingState, lis
     prefixes: list[bytes] = []
     while arguments.has_more():
         if arguments.take_option(b"REDIRECT"):
-            if options.redirect:
+            if options.redirect_client_id:
                 raise SecondRedirection()
-            options.redirect = parse_i64(arguments.next_argument())
-            if options.redirect not in call.engine.clients:
+            options.redirect_client_id = parse_i64(arguments.next_argument())
+            if options.redirect_client_id not in call.engine.clients:
                 raise NoRedirectionTarget()
         elif arguments.take_option(b"PREFIX"):
             prefixes.append(arguments.next_argument())
@@ -110,12 +112,12 @@ def _check_options(before: TrackingState | None, options: TrackingState, prefixe
     """Raise CommandError if the options contradict each other, or those in force (`before`)."""
     if prefixes and not options.broadcasting:
         raise PrefixWithoutBroadcast()
-    if before is not None and before.on and before.broadcasting != options.broadcasting:
+    if before is not None and before.is_on and before.broadcasting != options.broadcasting:
         raise BroadcastModeSwitched()
     if options.broadcasting and (options.opt_in or options.opt_out):
-        raise OptionsOfBroadcast()
+        raise OptionModeWithBroadcast()
     if options.opt_in and options.opt_out:
-        raise BothOptions()
+        raise OptInAndOptOut()
     if before is not None and ((options.opt_in and before.opt_out) or (options.opt_out and before.opt_in)):
         raise OptionModeSwitched()
     existing = [] if before is None else sorted(before.prefixes)
@@ -144,14 +146,14 @@ def _overlap(one: bytes, other: bytes) -> bool:
 
 def _overlap_error(prefix: bytes, which: str, other: bytes) -> CommandError:
     shown, shown_other = to_text(prefix), to_text(other)
-    return CommandError(f"ERR Prefix '{shown}' overlaps with {which} '{shown_other}'. {MUST_NOT_OVERLAP}")
+    return CommandError(f"ERR Prefix '{shown}' overlaps with {which} '{shown_other}'. {OVERLAP_ERROR_END}")
 
 
 def run_caching(call: Call) -> None:
     """CLIENT CACHING: with OPTIN or OPTOUT, choose whether the next request's keys are remembered."""
     arguments: Arguments = call.arguments()
     state: TrackingState | None = call.session.tracking
-    if state is None or not state.on:
+    if state is None or not state.is_on:
         raise NotInOptionMode()
     if arguments.take_flag(b"YES"):
         if not state.opt_in:
@@ -161,31 +163,31 @@ def run_caching(call: Call) -> None:
             raise NotOptOut()
     else:
         raise InvalidSyntax()
-    state.caching = True
+    state.caching_command_sent = True
     call.reply.ok()
 
 
-def redirection(state: TrackingState | None) -> int:
+def redirect_client_id(state: TrackingState | None) -> int:
     """Return the ID of the client that gets the invalidations instead; 0 for none, -1 without tracking."""
-    return state.redirect if state is not None and state.on else -1
+    return state.redirect_client_id if state is not None and state.is_on else -1
 
 
 def run_getredir(call: Call) -> None:
     """CLIENT GETREDIR: reply with the ID of the client that gets the invalidations instead, 0 or -1."""
-    call.reply.integer(redirection(call.session.tracking))
+    call.reply.integer(redirect_client_id(call.session.tracking))
 
 
 def run_trackinginfo(call: Call) -> None:
     """CLIENT TRACKINGINFO: reply with the flags, the redirection and the prefixes."""
     state = call.session.tracking
-    flags = [b"off"] if state is None or not state.on else _flags(state)
+    flags = [b"off"] if state is None or not state.is_on else _flags(state)
     call.reply.map(3)
     call.reply.bulk(b"flags")
     call.reply.set(len(flags))
     for flag in flags:
         call.reply.bulk(flag)
     call.reply.bulk(b"redirect")
-    call.reply.integer(redirection(state))
+    call.reply.integer(redirect_client_id(state))
     call.reply.bulk(b"prefixes")
     call.reply.value([] if state is None else sorted(state.prefixes))
 
@@ -195,23 +197,23 @@ def _flags(state: TrackingState) -> list[bytes]:
         (b"on", True),
         (b"bcast", state.broadcasting),
         (b"optin", state.opt_in),
-        (b"caching-yes", state.opt_in and state.caching),
+        (b"caching-yes", state.opt_in and state.caching_command_sent),
         (b"optout", state.opt_out),
-        (b"caching-no", state.opt_out and state.caching),
+        (b"caching-no", state.opt_out and state.caching_command_sent),
         (b"noloop", state.no_loop),
         (b"broken_redirect", state.redirect_broken),
     )
     return [flag for flag, is_set in marks if is_set]
 
 
-FLAGS = "noscript loading stale"
+SUBCOMMAND_FLAGS = "noscript loading stale"
 
 SUBCOMMANDS = [
     Command(
         "client|caching",
         3,
         run_caching,
-        FLAGS,
+        SUBCOMMAND_FLAGS,
         group="connection",
         since="6.0.0",
         summary="With tracking by choice, has the keys of the next request remembered, or not.",
@@ -221,7 +223,7 @@ SUBCOMMANDS = [
         "client|getredir",
         2,
         run_getredir,
-        FLAGS,
+        SUBCOMMAND_FLAGS,
         group="connection",
         since="6.0.0",
         summary="Returns the client that tracking redirects to.",
@@ -230,7 +232,7 @@ SUBCOMMANDS = [
         "client|tracking",
         -3,
         run_tracking,
-        FLAGS,
+        SUBCOMMAND_FLAGS,
         group="connection",
         since="6.0.0",
         summary="Informs the client, which caches keys, when these change.",
@@ -241,7 +243,7 @@ SUBCOMMANDS = [
         "client|trackinginfo",
         2,
         run_trackinginfo,
-        FLAGS,
+        SUBCOMMAND_FLAGS,
         group="connection",
         since="6.2.0",
         summary="Returns the options of tracking.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.access.users import DEFAULT
+from headrace.access.users import DEFAULT_NAME
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.keys.databases import NoSuchDatabase
@@ -55,7 +55,7 @@ def is_printable(text: bytes) -> bool:
     return all(33 <= c <= 126 for c in text)
 
 
-def check_name(name: bytes) -> bytes:
+def checked_client_name(name: bytes) -> bytes:
     """Return the client name. Raises BadClientName if CLIENT LIST could not show it."""
     if not is_printable(name):
         raise BadClientName()
@@ -96,7 +96,7 @@ def run_auth(call: Call) -> None:
     elif call.engine.auth.users.default.nopass:
         raise NoPassword()
     else:
-        authenticate(call, DEFAULT, call.argv[1])
+        authenticate(call, DEFAULT_NAME, call.argv[1])
     call.reply.ok()
 
 
@@ -118,7 +118,7 @@ def run_hello(call: Call) -> None:
         if is_keyword(option, b"AUTH") and arguments.remaining() >= 2:
             authenticate(call, arguments.next_argument(), arguments.next_argument())
         elif is_keyword(option, b"SETNAME") and arguments.remaining() >= 1:
-            name = check_name(arguments.next_argument())
+            name = checked_client_name(arguments.next_argument())
         else:
             shown = to_text(option)
             raise CommandError(f"ERR Syntax error in HELLO option '{shown}'")
@@ -130,7 +130,7 @@ def run_hello(call: Call) -> None:
     _introduce(call)
 
 
-def find_hello_secrets(argv: list[bytes]) -> list[int]:
+def hello_secret_positions(argv: list[bytes]) -> list[int]:
     """Return the positions of user and password after each AUTH in a HELLO."""
     found = [at for at in range(1, len(argv)) if argv[at].lower() == b"auth"]
     return [after for at in found for after in (at + 1, at + 2) if after < len(argv)]
@@ -216,7 +216,7 @@ COMMANDS = [
         -1,
         run_hello,
         "noscript loading stale fast no_auth allow_busy",
-        secrets=find_hello_secrets,
+        secrets=hello_secret_positions,
         group="connection",
         since="6.0.0",
         summary="Chooses RESP2 or RESP3 and introduces the server.",

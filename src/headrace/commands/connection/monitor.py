@@ -25,7 +25,7 @@ def run_monitor(call: Call) -> None:
     """MONITOR: send the client every request of all clients, until RESET or until the connection ends."""
     if not call.policy.may_block:
         raise MonitorNotAllowed()
-    call.engine.pubsub.monitor(call.session)
+    call.engine.pubsub.add_monitor(call.session)
     call.engine.timing.refresh()
     call.reply.ok()
 

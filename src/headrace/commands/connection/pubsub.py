@@ -92,7 +92,7 @@ def run_publish(call: Call) -> None:
     pubsub: PubSub = call.engine.pubsub
     if call.argv[1] == RULES_CHANNEL:
         raise ReservedChannel()
-    if pubsub.is_too_long(call.argv[1]):
+    if pubsub.takes_too_long_to_match(call.argv[1]):
         raise ChannelTooLong()
     call.reply.integer(pubsub.publish(call.argv[1], call.argv[2]))
     call.server.replication.publish_to_replicas([b"PUBLISH", call.argv[1], call.argv[2]])
@@ -128,7 +128,7 @@ def run_spublish(call: Call) -> None:
 
 def run_channels(call: Call) -> None:
     """PUBSUB CHANNELS: reply with the channels subscribed to by name, or those that match a pattern."""
-    _reply_names(call, call.engine.pubsub.names)
+    _reply_names(call, call.engine.pubsub.channel_subscribers)
 
 
 def _reply_names(call: Call, listeners: dict[bytes, dict[Session, None]]) -> None:
@@ -143,7 +143,7 @@ def _reply_names(call: Call, listeners: dict[bytes, dict[Session, None]]) -> Non
 
 def run_numsub(call: Call) -> None:
     """PUBSUB NUMSUB: reply with each channel and its number of subscribers by name."""
-    _reply_counts(call, call.engine.pubsub.names)
+    _reply_counts(call, call.engine.pubsub.channel_subscribers)
 
 
 def _reply_counts(call: Call, listeners: dict[bytes, dict[Session, None]]) -> None:
@@ -156,17 +156,17 @@ def _reply_counts(call: Call, listeners: dict[bytes, dict[Session, None]]) -> No
 
 def run_numpat(call: Call) -> None:
     """PUBSUB NUMPAT: reply with the number of different patterns."""
-    call.reply.integer(len(call.engine.pubsub.patterns))
+    call.reply.integer(len(call.engine.pubsub.pattern_subscribers))
 
 
 def run_shardchannels(call: Call) -> None:
     """PUBSUB SHARDCHANNELS: reply with the shard channels that have subscribers; a pattern selects some."""
-    _reply_names(call, call.engine.pubsub.shards)
+    _reply_names(call, call.engine.pubsub.shard_channel_subscribers)
 
 
 def run_shardnumsub(call: Call) -> None:
     """PUBSUB SHARDNUMSUB: reply with each shard channel and its number of subscribers."""
-    _reply_counts(call, call.engine.pubsub.shards)
+    _reply_counts(call, call.engine.pubsub.shard_channel_subscribers)
 
 
 SUBCOMMANDS = [

@@ -27,9 +27,11 @@ from headrace.visibility import Public
 
 OUTBOX_MESSAGES_MAX = cython.declare(cython.Py_ssize_t, limits.SCRIPT_MESSAGES_MAX)
 OUTBOX_BYTES_MAX = cython.declare(cython.Py_ssize_t, limits.SCRIPT_MESSAGE_BYTES_MAX)
-MESSAGE_BYTES = cython.declare(cython.Py_ssize_t, 150)  # about what a message takes besides its words
+MESSAGE_OVERHEAD_BYTES = cython.declare(
+    cython.Py_ssize_t, 150
+)  # about what a message takes besides its words
 # Two dictionary entries, their bytes object and, for a pattern, its Glob take so much besides the name.
-SUBSCRIPTION_BYTES = cython.declare(cython.Py_ssize_t, 350)
+SUBSCRIPTION_OVERHEAD_BYTES = cython.declare(cython.Py_ssize_t, 350)
 PATTERN_STEPS_MAX = cython.declare(cython.longlong, limits.PATTERN_STEPS_MAX)
 
 
@@ -38,83 +40,89 @@ PATTERN_STEPS_MAX = cython.declare(cython.longlong, limits.PATTERN_STEPS_MAX)
 class PubSub:
     """All subscriptions of one engine. While there are none, no keyspace events are formatted."""
 
-    names: dict[bytes, dict[Session, None]]
-    patterns: dict[bytes, dict[Session, None]]
+    channel_subscribers: dict[bytes, dict[Session, None]]
+    pattern_subscribers: dict[bytes, dict[Session, None]]
     globs: dict[bytes, Glob]  # compiled, for the same patterns
-    shards: dict[bytes, dict[Session, None]]
+    shard_channel_subscribers: dict[bytes, dict[Session, None]]
     monitors: dict[Session, None]
     # (recipient, words of a message; a single word is a MONITOR line), or (None, a change noted by Tracking)
     outbox: list[tuple[Any, Any]]
-    messages_max: cython.Py_ssize_t  # in the outbox; then what can be delivered is
-    bytes_max: cython.Py_ssize_t
-    reply_limit: Public[cython.Py_ssize_t]  # a recipient with more unread bytes is disconnected; 0: no limit
+    outbox_messages_max: cython.Py_ssize_t  # in the outbox; then what can be delivered is
+    outbox_bytes_max: cython.Py_ssize_t
+    unread_bytes_max: Public[
+        cython.Py_ssize_t
+    ]  # a recipient with more unread bytes is disconnected; 0: no limit
     events: Events
     tracking: Tracking
     _bytes: cython.Py_ssize_t  # of published messages in the outbox
 
     def __init__(self, keyspace: Keyspace, clients: dict[int, Session]) -> None:
         self.events = keyspace.events
-        self.names = {}
-        self.patterns = {}
+        self.channel_subscribers = {}
+        self.pattern_subscribers = {}
         self.globs = {}
-        self.shards = {}
+        self.shard_channel_subscribers = {}
         self.monitors = {}
         self.outbox = []
-        self.messages_max, self.bytes_max, self._bytes = OUTBOX_MESSAGES_MAX, OUTBOX_BYTES_MAX, 0
-        self.reply_limit = 0
+        self.outbox_messages_max, self.outbox_bytes_max, self._bytes = (
+            OUTBOX_MESSAGES_MAX,
+            OUTBOX_BYTES_MAX,
+            0,
+        )
+        self.unread_bytes_max = 0
         self.tracking = Tracking(keyspace, clients, self.outbox)
 
     @cython.ccall
     def subscribe(self, session: Session, name: bytes) -> cython.void:
         """Subscribe the session to the channel."""
-        self.names.setdefault(name, {})[session] = None
+        self.channel_subscribers.setdefault(name, {})[session] = None
         if name not in session.channels:
             session.channels[name] = None
-            self._count(session, SUBSCRIPTION_BYTES + len(name))
+            self._count(session, SUBSCRIPTION_OVERHEAD_BYTES + len(name))
 
     @cython.ccall
     def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
         """Subscribe the session to all channels that match the glob."""
         if glob not in self.globs:
             self.globs[glob] = Glob(glob)
-        self.patterns.setdefault(glob, {})[session] = None
+        self.pattern_subscribers.setdefault(glob, {})[session] = None
         if glob not in session.patterns:
             session.patterns[glob] = None
-            self._count(session, SUBSCRIPTION_BYTES + len(glob))
+            self._count(session, SUBSCRIPTION_OVERHEAD_BYTES + len(glob))
 
     @cython.ccall
     def unsubscribe(self, session: Session, name: bytes) -> cython.void:
         """Unsubscribe the session from the channel."""
         if name in session.channels:
             del session.channels[name]
-            remove_listener(self.names, name, session)
-            self._count(session, -SUBSCRIPTION_BYTES - len(name))
+            remove_listener(self.channel_subscribers, name, session)
+            self._count(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(name))
 
     @cython.ccall
     def unsubscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
         """Unsubscribe the session from the pattern."""
         if glob in session.patterns:
             del session.patterns[glob]
-            remove_listener(self.patterns, glob, session)
-            if glob not in self.patterns:
+            remove_listener(self.pattern_subscribers, glob, session)
+            if glob not in self.pattern_subscribers:
                 del self.globs[glob]
-            self._count(session, -SUBSCRIPTION_BYTES - len(glob))
+            self._count(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(glob))
 
     @cython.ccall
     def subscribe_shard(self, session: Session, name: bytes) -> cython.void:
         """Subscribe the session to the shard channel."""
-        self.shards.setdefault(name, {})[session] = None
+        self.shard_channel_subscribers.setdefault(name, {})[session] = None
         if name not in session.shard_channels:
             session.shard_channels[name] = None
-            self._count(session, SUBSCRIPTION_BYTES + len(name))
+            self._count(session, SUBSCRIPTION_OVERHEAD_BYTES + len(name))
 
     @cython.ccall
     def unsubscribe_shard(self, session: Session, name: bytes) -> cython.void:
         """Unsubscribe the session from the shard channel."""
         if name in session.shard_channels:
             del session.shard_channels[name]
-            remove_listener(self.shards, name, session)
-            self._count(session, -SUBSCRIPTION_BYTES - len(name))
+            remove_listener(self.shard_channel_subscribers, name, session)
+            self._count(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(name))
 
     @cython.ccall
     def unsubscribe_all(self, session: Session) -> cython.void:
@@ -130,7 +138,7 @@ class PubSub:
             del self.monitors[session]
 
     @cython.ccall
-    def monitor(self, session: Session) -> cython.void:
+    def add_monitor(self, session: Session) -> cython.void:
         """Send all further requests to the session, as MONITOR does."""
         session.monitoring = True
         self.monitors[session] = None
@@ -139,12 +147,12 @@ class PubSub:
     def send_to_monitors(self, line: bytes) -> cython.void:
         """Send the line to all monitors."""
         session: Session
-        self._bytes += len(self.monitors) * (MESSAGE_BYTES + len(line))
+        self._bytes += len(self.monitors) * (MESSAGE_OVERHEAD_BYTES + len(line))
         for session in self.monitors:
             self.outbox.append((session, (line,)))
 
     @cython.ccall
-    def is_too_long(self, channel: bytes) -> cython.bint:
+    def takes_too_long_to_match(self, channel: bytes) -> cython.bint:
         """Return whether comparing the channel with all patterns would take too long."""
         steps: cython.longlong = len(channel)
         return steps * len(self.globs) > PATTERN_STEPS_MAX
@@ -155,7 +163,7 @@ class PubSub:
         before: cython.longlong = len(self.outbox)
         session: Session
         words: Any  # the same tuple for all recipients
-        found = self.names.get(channel)
+        found = self.channel_subscribers.get(channel)
         if found is not None:
             words = (b"message", channel, message)
             for session in found:
@@ -164,20 +172,20 @@ class PubSub:
         for glob, matcher in self.globs.items():
             if matcher.matches(channel):
                 words = (b"pmessage", glob, channel, message)
-                for session in self.patterns[glob]:
+                for session in self.pattern_subscribers[glob]:
                     self.outbox.append((session, words))
         count: cython.longlong = len(self.outbox) - before
-        self._bytes += count * (MESSAGE_BYTES + len(channel) + len(message))
+        self._bytes += count * (MESSAGE_OVERHEAD_BYTES + len(channel) + len(message))
         return count
 
     @cython.ccall
     def publish_to_shard(self, channel: bytes, message: bytes) -> cython.longlong:
         """Send the message to the shard channel; return how many clients it reaches."""
         session: Session
-        found = self.shards.get(channel)
+        found = self.shard_channel_subscribers.get(channel)
         if found is None:
             return 0
-        self._bytes += len(found) * (MESSAGE_BYTES + len(channel) + len(message))
+        self._bytes += len(found) * (MESSAGE_OVERHEAD_BYTES + len(channel) + len(message))
         for session in found:
             self.outbox.append((session, (b"smessage", channel, message)))
         return len(found)
@@ -195,7 +203,11 @@ class PubSub:
         own: list[Any] = []
         batch = self.outbox.copy()
         self.outbox.clear()
-        self.messages_max, self.bytes_max, self._bytes = OUTBOX_MESSAGES_MAX, OUTBOX_BYTES_MAX, 0
+        self.outbox_messages_max, self.outbox_bytes_max, self._bytes = (
+            OUTBOX_MESSAGES_MAX,
+            OUTBOX_BYTES_MAX,
+            0,
+        )
         for session, words in batch:
             if session is None:
                 if current is not None and current.tracking is not None and words[0] is current.tracking:
@@ -210,9 +222,9 @@ class PubSub:
             self.tracking.deliver(words, current, woken)
 
     @cython.ccall
-    def is_full(self) -> cython.bint:
+    def is_outbox_full(self) -> cython.bint:
         """Return whether the outbox has so many messages that a script must call deliver_to_others()."""
-        return len(self.outbox) >= self.messages_max or self._bytes >= self.bytes_max
+        return len(self.outbox) >= self.outbox_messages_max or self._bytes >= self.outbox_bytes_max
 
     @cython.ccall
     def deliver_to_others(self, woken: list[Session], current: Session) -> cython.void:
@@ -227,25 +239,25 @@ class PubSub:
             session, words = item
             if session is current or (session is None and self.tracking.informs(words[0], current)):
                 own.append(item)
-                own_bytes += MESSAGE_BYTES
+                own_bytes += MESSAGE_OVERHEAD_BYTES
                 for word in words:
                     own_bytes += len(word) if isinstance(word, bytes) else 0
             else:
                 others.append(item)
         self.outbox[:] = others
         self.deliver(woken, current)
-        if 0 < self.reply_limit < own_bytes:
+        if 0 < self.unread_bytes_max < own_bytes:
             self._drop_replies(current.reply)
             return
         self.outbox.extend(own)
         # Twice as many before the next time, so that they are not looked at too often.
-        self.messages_max = OUTBOX_MESSAGES_MAX + 2 * len(own)
-        self.bytes_max = OUTBOX_BYTES_MAX + 2 * own_bytes
+        self.outbox_messages_max = OUTBOX_MESSAGES_MAX + 2 * len(own)
+        self.outbox_bytes_max = OUTBOX_BYTES_MAX + 2 * own_bytes
         self._bytes = own_bytes
 
     @cython.cfunc
     def _write(self, reply: ReplyWriter, words: Any) -> cython.void:
-        if 0 < self.reply_limit < reply.pending_bytes():
+        if 0 < self.unread_bytes_max < reply.pending_bytes():
             self._drop_replies(reply)
         if len(words) == 1:
             reply.simple(words[0])
@@ -257,8 +269,8 @@ class PubSub:
     @cython.cfunc
     def _drop_replies(self, reply: ReplyWriter) -> cython.void:
         """Drop all that a client has not read; the event loop then disconnects it."""
-        reply.limit = self.reply_limit  # for the line in the log
-        reply.overflow()
+        reply.limit = self.unread_bytes_max  # for the line in the log
+        reply.drop_unsent()
 
     @cython.cfunc
     def _count(self, session: Session, added_bytes: cython.Py_ssize_t) -> cython.void:
@@ -267,7 +279,7 @@ class PubSub:
         session.subscription_count = (
             len(session.channels) + len(session.patterns) + len(session.shard_channels)
         )
-        self.events.publish = self.publish if self.names or self.patterns else None
+        self.events.publish = self.publish if self.channel_subscribers or self.pattern_subscribers else None
 
 
 def remove_listener(listeners: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:

@@ -27,7 +27,7 @@ from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.resp.writer import ReplyWriter
 from headrace.visibility import Public
 
-CHANNEL = b"__redis__:invalidate"  # of redirected messages in RESP2
+INVALIDATION_CHANNEL = b"__redis__:invalidate"  # of redirected messages in RESP2
 # More keys than those just added are forgotten at once only up to this number: each is a message.
 FORGOTTEN_AT_ONCE_MAX = cython.declare(cython.Py_ssize_t, 1000)
 STALE_READERS_MIN = cython.declare(cython.Py_ssize_t, 8)  # fewer are not worth a search for those that left
@@ -35,18 +35,18 @@ STALE_READERS_MIN = cython.declare(cython.Py_ssize_t, 8)  # fewer are not worth 
 
 @cython.final
 @cython.cclass
-class Broadcast:
+class BroadcastPrefix:
     """The clients that are informed of every key with one prefix."""
 
     prefix: bytes
     states: dict[TrackingState, None]
     # changed keys -> the ID of the client that changed it last; 0: the server did
-    changed_keys: dict[bytes, int]
+    changed_by: dict[bytes, int]
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
         self.states = {}
-        self.changed_keys = {}
+        self.changed_by = {}
 
 
 @cython.final
@@ -57,13 +57,13 @@ class Tracking:
     keyspace: Keyspace
     clients: dict[int, Session]  # all sessions of the engine, by id
     outbox: list[tuple[Any, Any]]  # of PubSub: see there
-    active: dict[TrackingState, None]  # tracking is on
+    active_states: dict[TrackingState, None]  # tracking is on
     states: dict[TrackingState, None]  # of all clients that have used tracking and are connected
     readers: OrderedDict[bytes, Any]  # key -> a TrackingState or a dictionary of several; oldest first
     item_count: cython.longlong  # pairs of key and client
     key_bytes: cython.longlong
     key_bytes_max: Public[cython.longlong]
-    broadcasts: dict[bytes, Broadcast]  # by prefix
+    broadcasts: dict[bytes, BroadcastPrefix]  # by prefix
     prefix_lengths: dict[int, int]  # length -> how many prefixes have it
     broadcast_due: cython.bint  # keys have changed for which broadcast() must be called in this turn
 
@@ -73,7 +73,7 @@ class Tracking:
         self.keyspace = keyspace
         self.clients = clients
         self.outbox = outbox
-        self.active = {}
+        self.active_states = {}
         self.states = {}
         self.readers = OrderedDict()
         self.item_count = 0
@@ -92,9 +92,9 @@ class Tracking:
             state = session.tracking = TrackingState(session.id)
         if not self.states:
             self._listen(True)
-        self.states[state] = self.active[state] = None
-        state.on = True
-        state.redirect = options.redirect
+        self.states[state] = self.active_states[state] = None
+        state.is_on = True
+        state.redirect_client_id = options.redirect_client_id
         state.redirect_broken = False
         state.broadcasting = options.broadcasting
         state.opt_in = options.opt_in
@@ -110,13 +110,13 @@ class Tracking:
         state = session.tracking
         if state is None:
             return
-        self.active.pop(state, None)
+        self.active_states.pop(state, None)
         for prefix in list(state.prefixes):
             self._remove_prefix(state, prefix)
         state.clear()
         session.update_follow_up()
 
-    def close(self, session: Session) -> None:
+    def remove_client(self, session: Session) -> None:
         """Remove the state of a client that has disconnected."""
         state = session.tracking
         if state is None:
@@ -139,16 +139,16 @@ class Tracking:
     @cython.cfunc
     def _add_prefix(self, state: TrackingState, prefix: bytes) -> cython.void:
         if prefix not in self.broadcasts:
-            self.broadcasts[prefix] = Broadcast(prefix)
+            self.broadcasts[prefix] = BroadcastPrefix(prefix)
             self.prefix_lengths[len(prefix)] = self.prefix_lengths.get(len(prefix), 0) + 1
-        broadcast: Broadcast = self.broadcasts[prefix]
+        broadcast: BroadcastPrefix = self.broadcasts[prefix]
         broadcast.states[state] = None
         state.prefixes[prefix] = None
 
     @cython.cfunc
     def _remove_prefix(self, state: TrackingState, prefix: bytes) -> cython.void:
         del state.prefixes[prefix]
-        broadcast: Broadcast = self.broadcasts[prefix]
+        broadcast: BroadcastPrefix = self.broadcasts[prefix]
         del broadcast.states[state]
         if broadcast.states:
             return
@@ -250,13 +250,13 @@ class Tracking:
     @cython.cfunc
     def _note(self, state: TrackingState, key: bytes, by_client: cython.bint) -> cython.void:
         """Queue an invalidation for the client, if its present options ask for it."""
-        if state.on and not state.broadcasting:
+        if state.is_on and not state.broadcasting:
             self.outbox.append((None, (state, key, by_client and state.no_loop)))
 
     def on_flushed(self) -> None:
         """Queue an invalidation of all keys for every client: a database was flushed."""
         self._forget_all()
-        for state in self.active:
+        for state in self.active_states:
             self.outbox.append((None, (state, None, False)))
 
     @cython.cfunc
@@ -273,7 +273,7 @@ class Tracking:
         if not isinstance(receiver, TrackingState):
             return False
         state: TrackingState = receiver
-        return state is session.tracking or state.redirect == session.id
+        return state is session.tracking or state.redirect_client_id == session.id
 
     @cython.ccall
     def deliver(self, noted: Any, current: Session | None, woken: list[Session]) -> cython.void:
@@ -287,7 +287,7 @@ class Tracking:
             woken: the sessions that received something are appended.
         """
         receiver, key, flag = noted
-        if isinstance(receiver, Broadcast):
+        if isinstance(receiver, BroadcastPrefix):
             assert key is not None
             self._add_to_broadcast(receiver, key, current.id if flag and current is not None else 0, woken)
             return
@@ -298,11 +298,11 @@ class Tracking:
 
     @cython.cfunc
     def _add_to_broadcast(
-        self, broadcast: Broadcast, key: bytes, client_id: cython.longlong, woken: list[Session]
+        self, broadcast: BroadcastPrefix, key: bytes, client_id: cython.longlong, woken: list[Session]
     ) -> cython.void:
         if not broadcast.states:
             return
-        broadcast.changed_keys[key] = client_id
+        broadcast.changed_by[key] = client_id
         if not self.broadcast_due:
             self.broadcast_due = True
             first: TrackingState = next(iter(broadcast.states))
@@ -313,15 +313,15 @@ class Tracking:
     @cython.ccall
     def broadcast(self, woken: list[Session]) -> cython.void:
         """Send the keys that have changed to the clients with BCAST; append their sessions to `woken`."""
-        broadcast: Broadcast
+        broadcast: BroadcastPrefix
         state: TrackingState
         self.broadcast_due = False
         for prefix in sorted(self.broadcasts):
             broadcast = self.broadcasts[prefix]
-            if not broadcast.changed_keys:
+            if not broadcast.changed_by:
                 continue
-            changed = broadcast.changed_keys
-            broadcast.changed_keys = {}
+            changed = broadcast.changed_by
+            broadcast.changed_by = {}
             keys: list[bytes] = sorted(changed)
             encoded: bytes = encode_keys(keys)
             for state in list(broadcast.states):
@@ -338,22 +338,26 @@ class Tracking:
         session: Session | None = self.clients.get(state.client_id)
         if session is None or session.closing:
             return
-        target: Session | None = self.clients.get(state.redirect) if state.redirect else session
+        target: Session | None = (
+            self.clients.get(state.redirect_client_id) if state.redirect_client_id else session
+        )
         if target is None:
             state.redirect_broken = True
             if session.reply.protocol > 2:
                 session.reply.push(2)
                 session.reply.bulk(b"tracking-redir-broken")
-                session.reply.integer(state.redirect)
+                session.reply.integer(state.redirect_client_id)
                 woken.append(session)
             return
         reply: ReplyWriter = target.reply
-        if target.closing or (reply.protocol == 2 and not (state.redirect and target.subscription_count)):
+        if target.closing or (
+            reply.protocol == 2 and not (state.redirect_client_id and target.subscription_count)
+        ):
             return
         if reply.protocol == 2:
             reply.array(3)
             reply.bulk(b"message")
-            reply.bulk(CHANNEL)
+            reply.bulk(INVALIDATION_CHANNEL)
         else:
             reply.push(2)
             reply.bulk(b"invalidate")

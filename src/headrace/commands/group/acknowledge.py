@@ -68,7 +68,7 @@ def run_ack_delete(call: Call) -> None:
     request: DeleteOptions = delete.parse_delete_options(argv, 3)
     group: Group | None = None if stream is None else stream.group(argv[2])
     if stream is None or group is None:
-        delete.write_missing(call, request.count)
+        delete.write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(argv)
     cold_reads.require_deletion(stream, ids)
@@ -80,8 +80,8 @@ def run_ack_delete(call: Call) -> None:
     wanted: StreamId
     if stream.rules is not None:
         acked_only: cython.bint = request.policy == references.ACKED
-        strict_rules.check_entries(call, argv[1], stream, acked_only, ids, group)
-    call.reply.array(request.count)
+        strict_rules.check_entry_deletion(call, argv[1], stream, acked_only, ids, group)
+    call.reply.array(request.id_count)
     for wanted in ids:
         slot = group.pending.find(wanted.ms, wanted.seq)
         if slot < 0:

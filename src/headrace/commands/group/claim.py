@@ -64,7 +64,7 @@ class ClaimOperation:
     group: Group
     consumer: Consumer
     min_idle: cython.longlong  # milliseconds
-    time: cython.longlong  # the new time of delivery
+    new_delivery_ms: cython.longlong  # the new time of delivery
     retry_count: cython.longlong  # NOT_GIVEN: the present count plus one
     just_id: cython.bint  # reply with IDs only, and do not count a delivery
     force: cython.bint  # also claim entries that are not pending
@@ -81,7 +81,7 @@ class ClaimOperation:
         self.lookup = EntryLookup(stream)
         self.group = group
         self.min_idle = max(0, min_idle)
-        self.time = call.now
+        self.new_delivery_ms = call.now
         self.retry_count = NOT_GIVEN
         self.just_id = False
         self.force = False
@@ -103,7 +103,7 @@ class ClaimOperation:
         self.group.touch(found, self.call.now)
         self.consumer = found
         if self.call.effects.recording:
-            self.effects_start = self.call.effects.position()
+            self.effects_start = self.call.effects.next_index()
 
     @cython.cfunc
     def end(self) -> cython.void:
@@ -114,7 +114,7 @@ class ClaimOperation:
             self.call.effects.make_atomic(self.effects_start)
         self.call.keyspace.changes += self.changes
         if self.removed_count > 0:
-            loss_log.report(self.call, self.key, self.lookup.stream, self.group)
+            loss_log.log_new_losses(self.call, self.key, self.lookup.stream, self.group)
         if self.claimed_count > 0:
             self.call.database.signal_ready(self.key)
 
@@ -127,7 +127,7 @@ class ClaimOperation:
         return self.call.now - pending.delivery_time_of(slot) >= self.min_idle
 
     @cython.cfunc
-    def claim_entry(
+    def claim_and_write_entry(
         self, reply: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator | None, word: bytes | None
     ) -> cython.void:
         """Make the consumer the owner of the pending entry, and write it.
@@ -141,7 +141,7 @@ class ClaimOperation:
             deliveries = self.retry_count
         elif not self.just_id:
             deliveries = members.saturating_increment(deliveries)
-        pending.assign(slot, self.consumer, self.time, deliveries)
+        pending.assign(slot, self.consumer, self.new_delivery_ms, deliveries)
         self.consumer.active_ms = self.call.now
         self.claimed_count += 1
         self.changes += 1
@@ -150,7 +150,7 @@ class ClaimOperation:
         else:
             entries.write_entry(reply, entry)
         if self.call.effects.recording:
-            self.record(slot, word)
+            self.record_entry_state(slot, word)
 
     @cython.cfunc
     def remove_deleted(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
@@ -159,16 +159,16 @@ class ClaimOperation:
             if word is None:
                 word = stream_id.text_of(self.group.pending.ms_of(slot), self.group.pending.seq_of(slot))
             if self.group.pending.owner_of(slot) is None:
-                members.record_lost(self.call, self.key, self.group, self.consumer, word)
+                members.record_lost_entry(self.call, self.key, self.group, self.consumer, word)
             else:
-                self.record(slot, word)
+                self.record_entry_state(slot, word)
         self.group.pending.remove(slot)
-        self.group.lost_pending += 1
+        self.group.lost_pending_count += 1
         self.removed_count += 1
         self.changes += 1
 
     @cython.cfunc
-    def record(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
+    def record_entry_state(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
         """Record the state of the pending entry as an effect; `word` is its ID as text, or None."""
         group: Group = self.group
         if word is None:
@@ -192,7 +192,7 @@ def run_claim(call: Call) -> None:
         group.last_ms, group.last_seq, last.ms, last.seq
     )
     if not call.replayed():  # a replay also claims what cannot be read: see _claim_one()
-        cold_reads.require_entries(stream, ids)
+        cold_reads.ensure_entries_loaded(stream, ids)
     if moved and last is not None:
         delivery.set_position(stream, group, last.ms, last.seq)
     claim.begin()
@@ -242,10 +242,10 @@ def _read_claim_options(claim: ClaimOperation, argv: list[bytes], at: cython.Py_
             continue
         if more and arguments.is_keyword(word, b"IDLE"):
             value = parse_option_integer(argv[at], "IDLE option argument for XCLAIM")
-            claim.time = now - value if 0 <= value <= now else now
+            claim.new_delivery_ms = now - value if 0 <= value <= now else now
         elif more and arguments.is_keyword(word, b"TIME"):
             value = parse_option_integer(argv[at], "TIME option argument for XCLAIM")
-            claim.time = value if 0 <= value <= latest else now
+            claim.new_delivery_ms = value if 0 <= value <= latest else now
         elif more and arguments.is_keyword(word, b"RETRYCOUNT"):
             value = parse_option_integer(argv[at], "RETRYCOUNT option argument for XCLAIM")
             claim.retry_count = max(NOT_GIVEN, value)
@@ -279,7 +279,7 @@ def _claim_one(claim: ClaimOperation, wanted: StreamId, word: bytes) -> cython.v
     if slot < 0:
         slot = pending.add(wanted.ms, wanted.seq, None, 0, 1)
     if claim.is_idle(slot):
-        claim.claim_entry(claim.call.reply, slot, entry, word)
+        claim.claim_and_write_entry(claim.call.reply, slot, entry, word)
 
 
 def run_autoclaim(call: Call) -> None:
@@ -304,7 +304,7 @@ def run_autoclaim(call: Call) -> None:
     assert group is not None
     claim: ClaimOperation = ClaimOperation(call, stream, group, min_idle)
     claim.just_id = just_id
-    cold_reads.require_pending(stream, group.pending.by_id, start.ms, start.seq, count)
+    cold_reads.ensure_pending_loaded(stream, group.pending.by_id, start.ms, start.seq, count)
     _claim_from(claim, start, count)
 
 
@@ -327,13 +327,13 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
     pending: PendingEntries = claim.group.pending
     scanned: cython.longlong = 0
     deleted: list[StreamId] = []
-    slot: cython.Py_ssize_t = pending.first_from(start.ms, start.seq)
+    slot: cython.Py_ssize_t = pending.first_by_id_from(start.ms, start.seq)
     following: cython.Py_ssize_t
     entry: StreamIterator | None
     claim.begin()
     while slot >= 0 and claim.changes < count and scanned < count * SCANNED_PER_COUNT:
         scanned += 1
-        following = pending.after(slot)
+        following = pending.next_by_id(slot)
         try:
             entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
         except DamagedColdRun:
@@ -344,7 +344,7 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
             deleted.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
             claim.remove_deleted(slot, None)
         elif claim.is_idle(slot):
-            claim.claim_entry(claimed, slot, entry, None)
+            claim.claim_and_write_entry(claimed, slot, entry, None)
         slot = following
     claim.end()
     reply.array(3)

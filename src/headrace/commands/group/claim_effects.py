@@ -11,7 +11,9 @@ from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
 from headrace.structures import stream_id
 
-IDS_MAX = cython.declare(cython.Py_ssize_t, 1000)  # in one effect: a replica applies each in one step
+IDS_PER_EFFECT_MAX = cython.declare(
+    cython.Py_ssize_t, 1000
+)  # in one effect: a replica applies each in one step
 
 
 @cython.final
@@ -26,7 +28,7 @@ class ClaimEffects:
     owner: Consumer | None
     time_ms: cython.longlong
     deliveries: cython.longlong
-    last: bytes
+    group_last_id: bytes
     ids: list[bytes]
 
     def __init__(self, call: Call, key: bytes, group: Group) -> None:
@@ -36,7 +38,7 @@ class ClaimEffects:
         self.owner = None
         self.time_ms = 0
         self.deliveries = 0
-        self.last = b""
+        self.group_last_id = b""
         self.ids = []
 
     @cython.ccall
@@ -50,13 +52,13 @@ class ClaimEffects:
             owner is not self.owner
             or time_ms != self.time_ms
             or deliveries != self.deliveries
-            or len(self.ids) == IDS_MAX
+            or len(self.ids) == IDS_PER_EFFECT_MAX
         ):
             self.flush()
             self.owner = owner
             self.time_ms = time_ms
             self.deliveries = deliveries
-        self.last = last
+        self.group_last_id = last
         self.ids.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
 
     @cython.ccall
@@ -71,6 +73,6 @@ class ClaimEffects:
                 self.ids,
                 self.time_ms,
                 self.deliveries,
-                self.last,
+                self.group_last_id,
             )
             self.ids = []

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from headrace.commands import dead_letter_rules, rule_effects
 from headrace.commands.call import Call
-from headrace.commands.spec import HEADRACE_VERSION, Command
+from headrace.commands.spec import SINCE_HEADRACE, Command
 from headrace.commands.stream.info import NoSuchGroupForKey
 from headrace.errors import CommandError, InvalidSyntax, KeyRequired
 from headrace.streams.group import Group
 from headrace.streams.rules import NO_GROUP_RULES, GroupRules, InvalidRule
 from headrace.streams.stream import Stream
 
-NAME_BYTES_MAX = 4096  # of a stream or a field in a rule: what rules hold is not part of used_memory
+RULE_NAME_BYTES_MAX = 4096  # of a stream or a field in a rule: what rules hold is not part of used_memory
 
 
 class NothingToSet(CommandError):
@@ -34,18 +34,18 @@ def run(call: Call) -> None:
         raise NoSuchGroupForKey(name, key)
     before: GroupRules = group.rules or NO_GROUP_RULES
     rules = _parse(before, words)
-    if not call.replayed() and max(len(rules.dead_letter), len(rules.ordered_by)) > NAME_BYTES_MAX:
-        raise InvalidRule(f"DEAD-LETTER and ORDERED-BY take at most {NAME_BYTES_MAX} bytes")
+    if not call.replayed() and max(len(rules.dead_letter), len(rules.ordered_by)) > RULE_NAME_BYTES_MAX:
+        raise InvalidRule(f"DEAD-LETTER and ORDERED-BY take at most {RULE_NAME_BYTES_MAX} bytes")
     if rules.max_deliveries and not call.replayed():
-        dead_letter_rules.check(call, key, rules)
+        dead_letter_rules.check_dead_letter_stream(call, key, rules)
     if rules != before:
-        order = group.pending.order
+        order = group.pending.key_order
         group.set_rules(rules if rules != NO_GROUP_RULES else None)
-        if order is not None and group.pending.order is not order:
-            call.keyspace.rule_registry.dispose(order)
+        if order is not None and group.pending.key_order is not order:
+            call.keyspace.rule_registry.dispose_order(order)
         rule_effects.record_rules(call, [b"XGROUP", b"CFGSET", key, name, *words])
         call.keyspace.rule_registry.on_rules_changed(call.database.index, key, stream, group)
-        call.keyspace.blocking.separate_waiters(call.database.index, key)
+        call.keyspace.blocking.clear_wait_classes(call.database.index, key)
     call.reply.ok()
 
 
@@ -64,7 +64,7 @@ COMMAND = Command(
     "write",
     keys="2: RW update",
     group="stream",
-    since=HEADRACE_VERSION,
+    since=SINCE_HEADRACE,
     summary="Sets the rules by which the server redelivers and gives up the entries of a group.",
     syntax="key group rule value [rule value ...]",
 )

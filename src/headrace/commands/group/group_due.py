@@ -15,7 +15,7 @@ from headrace.streams.stream import Stream
 
 NEVER = cython.declare(cython.longlong, -1)
 # Values for ORDERED-BY that one check reads before it leaves other groups to the next turn.
-READ_MAX = cython.declare(cython.int, 1000)
+VALUES_READ_MAX = cython.declare(cython.int, 1000)
 ORDER_COST = cython.declare(cython.int, 20)  # of the creation of an order, in values
 
 
@@ -28,19 +28,21 @@ class GroupsCheck:
     now: cython.longlong
     has_waiters: cython.bint  # a client waits for the stream
     # Results.
-    due_ms: cython.longlong  # when to check again, even if no command comes; -1: never
+    next_check_ms: cython.longlong  # when to check again, even if no command comes; -1: never
     is_complete: cython.bint  # False: the next turn checks again
-    is_ready: cython.bint  # a reader may receive entries that are due, or that MAX-PENDING now permits
+    has_ready_reader: (
+        cython.bint
+    )  # a reader may receive entries that are due, or that MAX-PENDING now permits
     values_left: cython.int  # that may be read; 0 or less: none
 
     def __init__(self, stream: Stream, now: cython.longlong, has_waiters: cython.bint) -> None:
         self.stream = stream
         self.now = now
         self.has_waiters = has_waiters
-        self.due_ms = NEVER
+        self.next_check_ms = NEVER
         self.is_complete = True
-        self.is_ready = False
-        self.values_left = READ_MAX
+        self.has_ready_reader = False
+        self.values_left = VALUES_READ_MAX
 
     @cython.ccall
     def run(self) -> cython.void:
@@ -50,8 +52,8 @@ class GroupsCheck:
         for group in self.stream.unsorted_groups():
             if group.rules is None:
                 continue
-            order = group.pending.order
-            if order is None and group.redeliveries is None and self.has_waiters and group.is_ordered():
+            order = group.pending.key_order
+            if order is None and group.due_entries is None and self.has_waiters and group.is_ordered():
                 order = self._new_order(group)
             if order is not None and not order.are_values_read:
                 self._read_values(group, order)
@@ -65,7 +67,7 @@ class GroupsCheck:
             self.is_complete = False
             return None
         self.values_left -= ORDER_COST
-        order: KeyOrder = group.key_order()
+        order: KeyOrder = group.ensure_key_order()
         order.last_read_was_incomplete = True
         return order
 
@@ -81,13 +83,13 @@ class GroupsCheck:
     def _check_readers(self, group: Group, order: KeyOrder | None) -> cython.void:
         """Check whether the group has entries for readers, or when it will."""
         due: cython.longlong = NEVER
-        if group.redeliveries is not None:
-            due = group.redeliveries.next_due()
+        if group.due_entries is not None:
+            due = group.due_entries.next_due_ms()
         elif order is not None:
-            due = order.next_due(self.now)
+            due = order.next_due_ms(self.now)
             if order.last_read_was_incomplete or order.has_newly_available:
-                self.is_ready = True
-        if due > self.now and (self.due_ms < 0 or due < self.due_ms):
-            self.due_ms = due
+                self.has_ready_reader = True
+        if due > self.now and (self.next_check_ms < 0 or due < self.next_check_ms):
+            self.next_check_ms = due
         if 0 <= due <= self.now or (group.rules is not None and group.rules.max_pending > 0):
-            self.is_ready = True
+            self.has_ready_reader = True

@@ -58,7 +58,7 @@ class XReadGroupRequest:
 
     options: ReadOptions
     keys: list[bytes]
-    after: list[StreamId | None]  # for each key; None is `>`
+    after_ids: list[StreamId | None]  # for each key; None is `>`
     streams: list[Stream]  # for each key, while a reply is written
     groups: list[Group]
     skip_budget: cython.Py_ssize_t  # what passing deleted pending entries may still cost in this call
@@ -69,7 +69,7 @@ class XReadGroupRequest:
         at: cython.Py_ssize_t = self.options.streams_at
         pairs: cython.Py_ssize_t = (len(argv) - at) // 2
         self.keys = argv[at : at + pairs]
-        self.after = []
+        self.after_ids = []
         self.streams = []
         self.groups = []
         self.skip_budget = 0
@@ -78,7 +78,7 @@ class XReadGroupRequest:
     def resolve(self, call: Call) -> cython.void:
         """Look up streams and groups; the first time also parse the IDs. Raises CommandError."""
         pairs: cython.Py_ssize_t = len(self.keys)
-        first: cython.bint = len(self.after) == 0
+        first: cython.bint = len(self.after_ids) == 0
         name: bytes | None = self.options.group
         i: cython.Py_ssize_t
         stream: Stream | None
@@ -96,7 +96,7 @@ class XReadGroupRequest:
             self.streams.append(stream)
             self.groups.append(group)
             if first:
-                self.after.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
+                self.after_ids.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
         for i in range(pairs):
             self._require_runs(i)
         call.keyspace.hits += pairs  # Redis looks them up again when it replies
@@ -105,16 +105,16 @@ class XReadGroupRequest:
     def _require_runs(self, i: cython.Py_ssize_t) -> cython.void:
         """Require the cold runs that the i-th key needs."""
         group: Group = self.groups[i]
-        after: StreamId | None = self.after[i]
+        after: StreamId | None = self.after_ids[i]
         name: bytes | None = self.options.consumer
         count: cython.longlong = self.options.count if self.options.count > 0 else self.options.maxcount
         consumer: Consumer | None
         if after is None:
-            cold_reads.require_after(self.streams[i], group.last_ms, group.last_seq, count)
+            cold_reads.ensure_loaded_after(self.streams[i], group.last_ms, group.last_seq, count)
         elif name is not None:
             consumer = group.consumer(name)
             if consumer is not None:
-                cold_reads.require_pending(
+                cold_reads.ensure_pending_loaded(
                     self.streams[i], consumer.owned_entries, after.ms, after.seq, count
                 )
 
@@ -126,7 +126,7 @@ class XReadGroupRequest:
         budget: ReplyBudget = ReplyBudget(self.options, reply)
         answered: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
-        start: cython.Py_ssize_t = call.effects.position() if call.effects.recording else 0
+        start: cython.Py_ssize_t = call.effects.next_index() if call.effects.recording else 0
         for i in range(len(self.keys)):
             if budget.stream_limit() == 0:
                 break
@@ -161,7 +161,7 @@ class XReadGroupRequest:
         """Return whether the group has entries to deliver, no longer exists, or may have idle entries."""
         stream: Stream
         value: object = database.values.find(key) if database.contains(key) else None
-        if self.options.claim != read_options.NO_CLAIM or not isinstance(value, Stream):
+        if self.options.claim_idle_ms != read_options.NO_CLAIM or not isinstance(value, Stream):
             return True
         stream = value
         name: bytes | None = self.options.group
@@ -188,13 +188,13 @@ class XReadGroupRequest:
         oldest: cython.longlong = call.now
         time: cython.longlong
         i: cython.Py_ssize_t
-        if self.options.claim != read_options.NO_CLAIM:
+        if self.options.claim_idle_ms != read_options.NO_CLAIM:
             for i in range(len(self.keys)):
                 time = self._oldest_delivery(self.streams[i], self.groups[i])
                 if 0 <= time < oldest:
                     oldest = time
-            if self.options.claim <= I64_MAX - oldest:
-                time = max(oldest + self.options.claim, call.now + CLAIM_RETRY_MIN_MS)
+            if self.options.claim_idle_ms <= I64_MAX - oldest:
+                time = max(oldest + self.options.claim_idle_ms, call.now + CLAIM_RETRY_MIN_MS)
                 for i in range(len(self.keys)):
                     call.keyspace.blocking.schedule(call.database.index, self.keys[i], time)
         self.streams = []
@@ -207,7 +207,7 @@ class XReadGroupRequest:
         Returns -1 if there is none, and 0 if there are too many deleted ones before it.
         """
         pending: PendingEntries = group.pending
-        slot: cython.Py_ssize_t = pending.oldest_existing()
+        slot: cython.Py_ssize_t = pending.first_existing_by_delivery()
         is_noting: cython.bint = True
         while slot >= 0:
             if not stream_reply.is_trimmed(stream, pending, slot) and stream.contains(
@@ -221,7 +221,7 @@ class XReadGroupRequest:
                 pending.note_deleted_through(slot)
             else:
                 is_noting = False
-            slot = pending.newer(slot)
+            slot = pending.next_by_delivery(slot)
         return -1
 
     @cython.cfunc
@@ -245,7 +245,7 @@ class XReadGroupRequest:
             reply.array(2)
         reply.bulk(key)
         list_mark: cython.Py_ssize_t = reply.open_array()
-        after: StreamId | None = self.after[i]
+        after: StreamId | None = self.after_ids[i]
         damage: DamagedColdRun | None = None
         try:
             self._write_entries(writer, after)
@@ -275,17 +275,17 @@ class XReadGroupRequest:
             return
         if rules is not None:
             writer.apply_rules(rules, self.options.noack)
-        writer.claiming = self.options.claim != read_options.NO_CLAIM
-        if writer.claiming:
+        writer.has_claim_option = self.options.claim_idle_ms != read_options.NO_CLAIM
+        if writer.has_claim_option:
             writer.skip_budget = self.skip_budget
-            writer.write_claimed(self.options.claim)
+            writer.claim_and_write_idle(self.options.claim_idle_ms)
             self.skip_budget = writer.skip_budget
-        if writer.group.redeliveries is not None and not self.options.noack:
-            writer.write_due(writer.group.redeliveries)
-        if writer.order is not None:
-            ordered_read.write(writer, writer.order)
+        if writer.group.due_entries is not None and not self.options.noack:
+            writer.claim_and_write_due(writer.group.due_entries)
+        if writer.key_order is not None:
+            ordered_read.deliver_in_order(writer, writer.key_order)
         else:
-            writer.write_new(self.options.noack)
+            writer.deliver_and_write_new(self.options.noack)
 
 
 @cython.cfunc
@@ -308,10 +308,10 @@ def run(call: Call) -> None:
     if request.try_serve(call):
         return
     options: ReadOptions = request.options
-    if options.block == read_options.NO_BLOCK or not call.policy.may_block:
+    if options.block_ms == read_options.NO_BLOCK or not call.policy.may_block:
         call.reply.null_array()
         return
-    wait_class = None if request.has_rules() else (options.group, options.claim)
+    wait_class = None if request.has_rules() else (options.group, options.claim_idle_ms)
     call.wait(
         request.keys,
         options.deadline(call.now),
@@ -330,7 +330,7 @@ COMMANDS = [
         run,
         "write blocking",
         keys="STREAMS 4: RO access",
-        find_keys=read.stream_keys,
+        find_keys=read.stream_key_positions,
         group="stream",
         since="5.0.0",
         summary="Reads for a consumer: new entries, long-idle entries of others, or its own pending ones.",

@@ -30,10 +30,10 @@ from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
-UNKNOWN = cython.declare(cython.longlong, -1)  # entries-read is unknown
+ENTRIES_READ_UNKNOWN = cython.declare(cython.longlong, -1)  # entries-read is unknown
 
 
-HANDED_OVER_AT_ONCE = cython.declare(cython.Py_ssize_t, 500)  # in one effect
+HANDED_OVER_PER_EFFECT_MAX = cython.declare(cython.Py_ssize_t, 500)  # in one effect
 
 
 class EntriesReadNegative(CommandError):
@@ -58,13 +58,13 @@ class GroupOptions:
     make_stream: cython.bint
     entries_read: cython.longlong
     entries_read_at: cython.Py_ssize_t  # index of entries_read in argv; 0: not given
-    losses: list[int]  # passed, lost_unread and lost_pending of the group; only in a rewritten log
+    loss_counters: list[int]  # passed, lost_unread and lost_pending of the group; only in a rewritten log
 
     def __init__(self) -> None:
         self.make_stream = False
-        self.entries_read = UNKNOWN
+        self.entries_read = ENTRIES_READ_UNKNOWN
         self.entries_read_at = 0
-        self.losses = []
+        self.loss_counters = []
 
     @cython.cfunc
     def read(self, argv: list[bytes], creating: cython.bint, replayed: cython.bint) -> cython.void:
@@ -77,22 +77,22 @@ class GroupOptions:
             elif at + 1 < len(argv) and arguments.is_keyword(argv[at], b"ENTRIESREAD"):
                 self.entries_read = arguments.parse_i64(argv[at + 1])
                 self.entries_read_at = at + 1
-                if self.entries_read < UNKNOWN:
+                if self.entries_read < ENTRIES_READ_UNKNOWN:
                     raise EntriesReadNegative()
                 at += 2
             elif at + 3 < len(argv) and replayed and arguments.is_keyword(argv[at], b"LOSSES"):
-                self.losses = [arguments.parse_i64(word) for word in argv[at + 1 : at + 4]]
+                self.loss_counters = [arguments.parse_i64(word) for word in argv[at + 1 : at + 4]]
                 at += 4
             else:
                 raise UnknownSubcommand("XGROUP", argv[1])
 
     @cython.cfunc
-    def cap(self, call: Call, stream: Stream) -> cython.void:
+    def cap_entries_read(self, call: Call, stream: Stream) -> cython.void:
         """Limit entries_read to the number of entries ever added, also in argv, which is recorded.
 
         A logged value stays: it was right, although an XSETID may have lowered that number since.
         """
-        most: cython.longlong = max(UNKNOWN, mem.as_signed(stream.entries_added))
+        most: cython.longlong = max(ENTRIES_READ_UNKNOWN, mem.as_signed(stream.entries_added))
         if self.entries_read > most and not call.replayed():
             self.entries_read = most
             call.argv = call.argv.copy()
@@ -138,18 +138,18 @@ def run_create(call: Call) -> None:
     stream: Stream = idempotency.new_stream(call) if found is None else found
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse(argv[4], 0)
     if found is None:
-        place_stream(call, key, stream)
+        store_new_stream(call, key, stream)
     if stream.group(argv[3]) is not None:
         raise GroupExists()
     cold_reads.wait_for_entries(stream, [after])
-    options.cap(call, stream)
-    stream.start_counting(stream.make_group(argv[3], after.ms, after.seq, options.entries_read))
+    options.cap_entries_read(call, stream)
+    stream.start_counting_losses(stream.make_group(argv[3], after.ms, after.seq, options.entries_read))
     record_group_change(call, b"xgroup-create")
     call.reply.ok()
 
 
 @cython.cfunc
-def place_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
+def store_new_stream(call: Call, key: bytes, stream: Stream) -> cython.void:
     """Store the new, empty stream. It and its group count as one change."""
     call.database.put(key, stream)
     call.database.invalidate_watchers(key)
@@ -162,15 +162,15 @@ def run_set_id(call: Call) -> None:
     options.read(argv, False, call.replayed())
     stream: Stream = stream_at(call)
     group: Group = group_at(call)
-    if len(argv) not in (5, 7) and not options.losses:
+    if len(argv) not in (5, 7) and not options.loss_counters:
         raise UnknownSubcommand("XGROUP", argv[1])
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
     cold_reads.wait_for_entries(stream, [after, StreamId(group.last_ms, group.last_seq)])
     delivery.set_position(stream, group, after.ms, after.seq)
-    options.cap(call, stream)
+    options.cap_entries_read(call, stream)
     group.entries_read = options.entries_read
-    if options.losses:
-        group.passed_count, group.lost_unread, group.lost_pending = options.losses
+    if options.loss_counters:
+        group.passed_count, group.lost_unread, group.lost_pending_count = options.loss_counters
     if call.replayed():  # the log has named them when the group read
         loss_log.mark_as_logged(stream, group)
     record_group_change(call, b"xgroup-setid")
@@ -208,7 +208,7 @@ def run_delete_consumer(call: Call) -> None:
         call.reply.integer(0)
         return
     pending: cython.Py_ssize_t = consumer.pending_count
-    start: cython.Py_ssize_t = call.effects.position() if call.effects.recording else 0
+    start: cython.Py_ssize_t = call.effects.next_index() if call.effects.recording else 0
     if pending > 0 and group.is_ordered() and not call.replayed():
         _hand_over(call, group, consumer)
     group.drop_consumer(consumer)
@@ -240,7 +240,7 @@ def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
         if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
             words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
             pending.assign(slot, other, 0, pending.delivery_count_of(slot))
-        if call.effects.recording and words and len(words) % HANDED_OVER_AT_ONCE == 0:
+        if call.effects.recording and words and len(words) % HANDED_OVER_PER_EFFECT_MAX == 0:
             _record_hand_over(call, group, other, words)
             words = []
     if call.effects.recording and words:

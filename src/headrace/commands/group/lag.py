@@ -10,7 +10,7 @@ import cython
 from headrace import mem
 from headrace.commands.call import Call
 from headrace.commands.group import members
-from headrace.commands.spec import HEADRACE_VERSION, Command
+from headrace.commands.spec import SINCE_HEADRACE, Command
 from headrace.streams import entry_counts
 from headrace.streams.group import Group
 from headrace.streams.stream import Stream
@@ -32,7 +32,7 @@ COMMANDS = [
         "readonly fast",
         keys="1: RO",
         group="stream",
-        since=HEADRACE_VERSION,
+        since=SINCE_HEADRACE,
         summary="Counts the entries not yet delivered to a group; never null, unlike XINFO's lag.",
         complexity="O(log n) for a stream of n entries",
         syntax="key group",

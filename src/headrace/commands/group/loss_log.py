@@ -1,7 +1,7 @@
 """Log that a group has lost entries: they were removed before it had read or processed them.
 
-The log names a group at most once in LOG_INTERVAL_MS; Keyspace.loss_lines limits the lines of all groups. A
-line counts all losses since the group's previous one.
+The log names a group at most once in LOG_INTERVAL_MS; Keyspace.loss_log_budget limits the lines of all
+groups. A line counts all losses since the group's previous one.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ LOG_INTERVAL_MS = 60_000
 
 def mark_as_logged(stream: Stream, group: Group) -> None:
     """Treat the losses of the group so far as logged."""
-    group.logged_unread, group.logged_pending = stream.lost_unread_count(group), group.lost_pending
+    group.logged_unread_count, group.logged_pending_count = (
+        stream.lost_unread_count(group),
+        group.lost_pending_count,
+    )
 
 
-def report(call: Call, key: bytes, stream: Stream, group: Group) -> None:
+def log_new_losses(call: Call, key: bytes, stream: Stream, group: Group) -> None:
     """Log what the group has lost since its previous line, if it may be logged now."""
     if call.replayed():
         return
-    if group.logged_ms >= 0 and 0 <= call.now - group.logged_ms < LOG_INTERVAL_MS:
-        group.has_unlogged = True
+    if group.losses_logged_ms >= 0 and 0 <= call.now - group.losses_logged_ms < LOG_INTERVAL_MS:
+        group.has_unlogged_losses = True
         return
-    group.has_unlogged = False
-    total_unread, total_pending = stream.lost_unread_count(group), group.lost_pending
-    unread, pending = total_unread - group.logged_unread, total_pending - group.logged_pending
+    group.has_unlogged_losses = False
+    total_unread, total_pending = stream.lost_unread_count(group), group.lost_pending_count
+    unread, pending = total_unread - group.logged_unread_count, total_pending - group.logged_pending_count
     if unread <= 0 and pending <= 0:
         return
-    if not call.keyspace.loss_lines.try_acquire(call.now):
-        group.has_unlogged = True
+    if not call.keyspace.loss_log_budget.try_acquire(call.now):
+        group.has_unlogged_losses = True
         return
-    group.logged_ms = call.now
+    group.losses_logged_ms = call.now
     mark_as_logged(stream, group)
     logging.getLogger("headrace").warning(
         "group %s of stream %s has lost entries, which were removed too early:"

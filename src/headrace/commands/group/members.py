@@ -102,7 +102,7 @@ def record_claims(
 
 
 @cython.ccall
-def record_lost(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
+def record_lost_entry(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
     """Record that a pending entry was removed as its entry was deleted: an XCLAIM does that, too."""
     call.record([b"XCLAIM", key, group.name, consumer.name, b"0", word, b"JUSTID"])
 

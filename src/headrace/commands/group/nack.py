@@ -55,21 +55,21 @@ class XNackRequest:
     """A parsed XNACK."""
 
     mode: cython.int
-    count: cython.Py_ssize_t  # how many IDs
+    id_count: cython.Py_ssize_t  # how many IDs
     ids_at: cython.Py_ssize_t
     retry_count: cython.longlong  # NOT_GIVEN: depends on the mode
     force: cython.bint  # also entries that are not pending
 
     def __init__(self, argv: list[bytes]) -> None:
         self.mode = _mode_of(argv[3])
-        self.count = 0
+        self.id_count = 0
         self.ids_at = 0
         self.retry_count = NOT_GIVEN
         self.force = False
         at: cython.Py_ssize_t = 4
         while at < len(argv):
             at = self._read_option(argv, at)
-        if self.count == 0:
+        if self.id_count == 0:
             raise NoIdsKeyword()
 
     @cython.cfunc
@@ -79,9 +79,9 @@ class XNackRequest:
             self.force = True
             return at + 1
         if at + 1 < len(argv) and arguments.is_keyword(argv[at], b"IDS"):
-            self.count = arguments.parse_id_count(argv, at + 1, BadNumids, NumidsMismatch)
+            self.id_count = arguments.parse_id_count(argv, at + 1, BadNumids, NumidsMismatch)
             self.ids_at = at + 2
-            return self.ids_at + self.count
+            return self.ids_at + self.id_count
         if at + 1 < len(argv) and arguments.is_keyword(argv[at], b"RETRYCOUNT"):
             self.retry_count = arguments.parse_i64(argv[at + 1])
             if self.retry_count < 0:
@@ -91,7 +91,7 @@ class XNackRequest:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def deliveries_after(self, deliveries: cython.longlong) -> cython.longlong:
+    def delivery_count_after(self, deliveries: cython.longlong) -> cython.longlong:
         """Return the delivery count that an entry has after its return; `deliveries` is the one before."""
         if self.retry_count >= 0:
             return self.retry_count
@@ -119,11 +119,11 @@ def run(call: Call) -> None:
     assert group is not None
     request: XNackRequest = XNackRequest(argv)
     ids: list[StreamId] = [
-        stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.count]
+        stream_id.parse(word, 0) for word in argv[request.ids_at : request.ids_at + request.id_count]
     ]
     pending: PendingEntries = group.pending
     if request.force:
-        cold_reads.require_entries(stream, [one for one in ids if pending.find(one.ms, one.seq) < 0])
+        cold_reads.ensure_entries_loaded(stream, [one for one in ids if pending.find(one.ms, one.seq) < 0])
     words: list[bytes] = []  # of the returned entries, if they are needed
     given_back: cython.longlong = 0
     slot: cython.Py_ssize_t
@@ -131,9 +131,9 @@ def run(call: Call) -> None:
     for wanted in ids:
         slot = pending.find(wanted.ms, wanted.seq)
         if slot >= 0:
-            pending.assign(slot, None, 0, request.deliveries_after(pending.delivery_count_of(slot)))
+            pending.assign(slot, None, 0, request.delivery_count_after(pending.delivery_count_of(slot)))
         elif request.force and stream.contains(wanted.ms, wanted.seq):
-            pending.add(wanted.ms, wanted.seq, None, 0, request.deliveries_after(0))
+            pending.add(wanted.ms, wanted.seq, None, 0, request.delivery_count_after(0))
         else:
             continue
         given_back += 1

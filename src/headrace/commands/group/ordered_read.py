@@ -28,8 +28,8 @@ from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
-READ_MAX = cython.declare(cython.int, 1000)  # pending entries whose values one read looks up
-WAITING_MAX = cython.declare(cython.int, 300)  # new entries that one read lets wait: about a millisecond
+PENDING_READ_MAX = cython.declare(cython.int, 1000)  # pending entries whose values one read looks up
+NEW_WAITING_MAX = cython.declare(cython.int, 300)  # new entries that one read lets wait: about a millisecond
 RETRY_MS = cython.declare(cython.longlong, 1000)
 
 
@@ -38,24 +38,24 @@ RETRY_MS = cython.declare(cython.longlong, 1000)
 def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.int:
     """Look up the values of pending entries that the order does not know yet; return how many were visited.
 
-    At most READ_MAX are visited. At the end `are_values_read` of the order is set.
+    At most VALUES_READ_MAX are visited. At the end `are_values_read` of the order is set.
     """
     lookup: EntryLookup = EntryLookup(stream)
     entry: StreamIterator | None
-    slot: cython.Py_ssize_t = pending.first_from(order.unread_ms, order.unread_seq)
+    slot: cython.Py_ssize_t = pending.first_by_id_from(order.first_unread_ms, order.first_unread_seq)
     visits: cython.int = 0
-    while slot >= 0 and visits < READ_MAX:
-        if order.queue_at(slot) is None:
+    while slot >= 0 and visits < PENDING_READ_MAX:
+        if order.queue_of_slot(slot) is None:
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             order.put(slot, None if entry is None else _value(entry, order.field))
         else:
             order.reschedule_check(slot)
-        slot = pending.after(slot)
+        slot = pending.next_by_id(slot)
         visits += 1
     order.are_values_read = slot < 0
     if slot >= 0:
-        order.unread_ms = pending.ms_of(slot)
-        order.unread_seq = pending.seq_of(slot)
+        order.first_unread_ms = pending.ms_of(slot)
+        order.first_unread_seq = pending.seq_of(slot)
     return visits
 
 
@@ -67,7 +67,7 @@ def _value(entry: StreamIterator, field: bytes) -> bytes | None:
     found: cython.bint = False
     assert walk is not None
     while not found and walk.next_piece():
-        found = walk.size == len(field) and walk.piece() == field
+        found = walk.text_size == len(field) and walk.piece() == field
         walk.next_piece()
     if found:
         value = walk.piece()
@@ -76,7 +76,7 @@ def _value(entry: StreamIterator, field: bytes) -> bytes | None:
 
 
 @cython.cfunc
-def write(reply: StreamReply, order: KeyOrder) -> cython.void:
+def deliver_in_order(reply: StreamReply, order: KeyOrder) -> cython.void:
     """Write the entries that the consumer receives, and make them its own."""
     now: cython.longlong = reply.call.now
     pending: PendingEntries = reply.group.pending
@@ -90,7 +90,7 @@ def write(reply: StreamReply, order: KeyOrder) -> cython.void:
         rest: cython.int = stream_reply.NOT_DELIVERED_MAX
         lookup: EntryLookup = EntryLookup(reply.stream)
         while rest > 0 and reply.may_write_more():
-            queue = order.next_queue(now)
+            queue = order.pop_free_queue(now)
             if queue is None:
                 break
             rest -= _take(reply, order, queue, lookup)
@@ -104,7 +104,7 @@ def write(reply: StreamReply, order: KeyOrder) -> cython.void:
         elif reply.may_write_more():
             _write_new(reply, order)
     if order.last_read_was_incomplete:
-        reply.call.keyspace.rule_registry.continue_later(reply.stream)
+        reply.call.keyspace.rule_registry.add_to_backlog(reply.stream)
 
 
 @cython.cfunc
@@ -119,25 +119,25 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
     lost: cython.int = 0
     done: cython.Py_ssize_t = 0
     while lost < stream_reply.NOT_DELIVERED_MAX and reply.may_write_more():
-        slot = waiting = order.first_waiting(queue)
+        slot = waiting = order.first_waiting_slot(queue)
         if done < len(slots) and (waiting < 0 or _is_before(pending, slots[done], waiting)):
             slot = slots[done]
             done += 1
         if slot < 0:
             break
         outcome = reply.redeliver(slot, lookup)
-        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT_PENDING:
+        if outcome == stream_reply.ENTRY_GIVEN_UP or outcome == stream_reply.ENTRY_LEFT_PENDING:
             if slot == waiting:
                 order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
             else:
                 given_up.append(slot)
-        if outcome != stream_reply.REDELIVERED:
+        if outcome != stream_reply.ENTRY_REDELIVERED:
             lost += 1
     for slot in reversed(slots[done:]):  # they move with the queue, and wait
         pending.assign(slot, reply.consumer, 0, pending.delivery_count_of(slot))
         reply.call.keyspace.changes += 1
         if reply.call.effects.recording:
-            reply.record(slot)
+            reply.record_redelivery(slot)
     order.give_back(queue, given_up, reply.call.now + RETRY_MS)
     return lost
 
@@ -160,13 +160,13 @@ def _write_waiting(
     outcome: cython.int
     lost: cython.int = 0
     while lost < rest and reply.may_write_more():
-        slot = order.first_waiting(queue)
+        slot = order.first_waiting_slot(queue)
         if slot < 0:
             break
         outcome = reply.redeliver(slot, lookup)
-        if outcome == stream_reply.GIVEN_UP or outcome == stream_reply.LEFT_PENDING:
+        if outcome == stream_reply.ENTRY_GIVEN_UP or outcome == stream_reply.ENTRY_LEFT_PENDING:
             order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
-        if outcome != stream_reply.REDELIVERED:
+        if outcome != stream_reply.ENTRY_REDELIVERED:
             lost += 1
     return lost
 
@@ -179,12 +179,12 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     stream: Stream = reply.stream
     ms: cython.ulonglong = group.last_ms
     seq: cython.ulonglong = group.last_seq
-    if group.has_unlogged:
-        loss_log.report(call, reply.key, stream, group)
+    if group.has_unlogged_losses:
+        loss_log.log_new_losses(call, reply.key, stream, group)
     if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
         return
     if delivery.may_have_lost(stream, group):
-        loss_log.report(call, reply.key, stream, group)
+        loss_log.log_new_losses(call, reply.key, stream, group)
     if seq == U64_MAX:
         ms += 1
         seq = 0
@@ -195,7 +195,7 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     passed: cython.bint = False
     try:
         while reply.may_write_more():
-            if waiting == WAITING_MAX:
+            if waiting == NEW_WAITING_MAX:
                 order.last_read_was_incomplete = True
                 break
             if not entry.next():
@@ -203,11 +203,11 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
             passed = True
             if not _deliver_new(reply, order, entry):
                 waiting += 1
-    finally:  # see StreamReply.write_new()
+    finally:  # see StreamReply.deliver_and_write_new()
         if waiting > 0:
             call.keyspace.changes += 1
             order.has_newly_available = True  # the holders may be blocked
-            call.keyspace.rule_registry.continue_later(stream)
+            call.keyspace.rule_registry.add_to_backlog(stream)
         if passed and call.effects.recording:
             reply.flush_claims()
             members.record_last_id(call, reply.key, group)
@@ -220,7 +220,7 @@ def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> 
     pending: PendingEntries = group.pending
     slot: cython.Py_ssize_t = pending.find(entry.ms, entry.seq)  # pending already, if XGROUP SETID went back
     value: bytes | None = _value(entry, order.field)
-    queue: KeyQueue | None = order.queue_at(slot) if slot >= 0 else order.queue_of(value)
+    queue: KeyQueue | None = order.queue_of_slot(slot) if slot >= 0 else order.queue_of_value(value)
     owner: Consumer | None
     if slot < 0:
         order.set_next_value(value)
@@ -237,5 +237,5 @@ def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> 
         owner = pending.consumer_of_number(queue.holder)
         slot = pending.add(entry.ms, entry.seq, owner or reply.consumer, reply.call.now, 0)
     if reply.call.effects.recording:
-        reply.record(slot)
-    return not group.is_waiting(slot)
+        reply.record_redelivery(slot)
+    return not group.awaits_delivery(slot)

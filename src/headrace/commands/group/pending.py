@@ -22,7 +22,9 @@ from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
 IdleEntry = tuple[int, int, int]  # ID as (ms, seq), slot
-IDLE_MAX = cython.declare(cython.Py_ssize_t, 1000)  # idle entries that are sorted instead of a search by ID
+IDLE_SORTED_MAX = cython.declare(
+    cython.Py_ssize_t, 1000
+)  # idle entries that are sorted instead of a search by ID
 
 
 def run(call: Call) -> None:
@@ -56,8 +58,8 @@ def write_summary(reply: ReplyWriter, group: Group) -> cython.void:
         reply.null()
         reply.null_array()
         return
-    first: cython.Py_ssize_t = pending.first_from(0, 0)
-    last: cython.Py_ssize_t = pending.last()
+    first: cython.Py_ssize_t = pending.first_by_id_from(0, 0)
+    last: cython.Py_ssize_t = pending.last_by_id()
     reply.stream_id(pending.ms_of(first), pending.seq_of(first))
     reply.stream_id(pending.ms_of(last), pending.seq_of(last))
     mark: cython.Py_ssize_t = reply.open_array()
@@ -92,19 +94,19 @@ def write_list(call: Call) -> cython.void:
     if at + 3 < len(argv):
         consumer = group.consumer(argv[at + 3])
         if consumer is not None:
-            slot = group.pending.of_consumer_from(consumer, first.ms, first.seq)
+            slot = group.pending.first_of_consumer_from(consumer, first.ms, first.seq)
     else:
-        slot = group.pending.first_from(first.ms, first.seq)
-    if slot >= 0 and min_idle > 0 and group.pending.count > IDLE_MAX:
-        idle = idle_entries(group.pending, call.now - min_idle)
+        slot = group.pending.first_by_id_from(first.ms, first.seq)
+    if slot >= 0 and min_idle > 0 and group.pending.count > IDLE_SORTED_MAX:
+        idle = idle_entries_or_none(group.pending, call.now - min_idle)
         if idle is not None:
             write_idle(call, group.pending, idle, consumer, first, last, count)
             return
-    write_from(call, group.pending, slot, consumer, last, min_idle, count)
+    write_entries_from_slot(call, group.pending, slot, consumer, last, min_idle, count)
 
 
 @cython.cfunc
-def write_from(
+def write_entries_from_slot(
     call: Call,
     pending: PendingEntries,
     slot: cython.Py_ssize_t,
@@ -127,23 +129,23 @@ def write_from(
         if owner is None or idle >= min_idle:
             write_entry(call, pending, slot)
             found += 1
-        slot = pending.after(slot) if consumer is None else pending.next_of_consumer(consumer, slot)
+        slot = pending.next_by_id(slot) if consumer is None else pending.next_of_consumer(consumer, slot)
     reply.close_array(mark, found)
 
 
 @cython.cfunc
-def idle_entries(pending: PendingEntries, until_ms: cython.longlong) -> list[IdleEntry] | None:
+def idle_entries_or_none(pending: PendingEntries, until_ms: cython.longlong) -> list[IdleEntry] | None:
     """Return the entries that are unowned or were delivered by then, in ID order; None if there are many.
 
     They are the first in delivery order: a search by ID would examine all others.
     """
     found: list[IdleEntry] = []
-    slot: cython.Py_ssize_t = pending.oldest()
+    slot: cython.Py_ssize_t = pending.first_by_delivery()
     while slot >= 0 and (pending.delivery_time_of(slot) <= until_ms or pending.owner_of(slot) is None):
-        if len(found) == IDLE_MAX:
+        if len(found) == IDLE_SORTED_MAX:
             return None
         found.append((pending.ms_of(slot), pending.seq_of(slot), slot))
-        slot = pending.newer(slot)
+        slot = pending.next_by_delivery(slot)
     found.sort()
     return found
 

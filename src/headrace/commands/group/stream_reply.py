@@ -26,10 +26,10 @@ from headrace.structures.stream_id import StreamId
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
-REDELIVERED = cython.declare(cython.int, 0)
-REMOVED = cython.declare(cython.int, 1)
-GIVEN_UP = cython.declare(cython.int, 2)
-LEFT_PENDING = cython.declare(cython.int, 3)
+ENTRY_REDELIVERED = cython.declare(cython.int, 0)
+ENTRY_REMOVED = cython.declare(cython.int, 1)
+ENTRY_GIVEN_UP = cython.declare(cython.int, 2)
+ENTRY_LEFT_PENDING = cython.declare(cython.int, 3)
 SEARCH_COST = cython.declare(cython.Py_ssize_t, 8)  # see cost_of_passing()
 NOT_DELIVERED_MAX = cython.declare(cython.int, 100)  # entries that one read removes or gives up
 
@@ -69,11 +69,11 @@ class StreamReply:
     group: Group
     consumer: Consumer
     budget: ReplyBudget
-    limit: cython.longlong  # maximum number of entries
+    entry_limit: cython.longlong  # maximum number of entries
     pending_max: cython.longlong  # of the consumer, by the rule MAX-PENDING
-    order: KeyOrder | None  # with the rule ORDERED-BY
-    claims: ClaimEffects | None  # effects; None unless some are recorded
-    claiming: cython.bint  # the request has the option CLAIM
+    key_order: KeyOrder | None  # with the rule ORDERED-BY
+    claim_effects: ClaimEffects | None  # effects; None unless some are recorded
+    has_claim_option: cython.bint  # the request has the option CLAIM
     skip_budget: cython.Py_ssize_t  # what passing deleted entries may still cost
     written_count: cython.longlong  # entries written
     delivered_count: cython.longlong  # entries that became the consumer's
@@ -87,11 +87,11 @@ class StreamReply:
         self.group = group
         self.consumer = consumer
         self.budget = budget
-        self.limit = budget.stream_limit()
+        self.entry_limit = budget.stream_limit()
         self.pending_max = I64_MAX
-        self.order = None
-        self.claims = None
-        self.claiming = False
+        self.key_order = None
+        self.claim_effects = None
+        self.has_claim_option = False
         self.skip_budget = 0
         self.written_count = 0
         self.delivered_count = 0
@@ -99,15 +99,15 @@ class StreamReply:
     @cython.cfunc
     def record_claim(self, slot: cython.Py_ssize_t, last: bytes) -> cython.void:
         """Add the state of a pending entry to the effects: see ClaimEffects.add()."""
-        if self.claims is None:
-            self.claims = ClaimEffects(self.call, self.key, self.group)
-        self.claims.add(slot, last)
+        if self.claim_effects is None:
+            self.claim_effects = ClaimEffects(self.call, self.key, self.group)
+        self.claim_effects.add(slot, last)
 
     @cython.cfunc
     def flush_claims(self) -> cython.void:
         """Record the claims so far; call it before recording an effect that must follow them."""
-        if self.claims is not None:
-            self.claims.flush()
+        if self.claim_effects is not None:
+            self.claim_effects.flush()
 
     @cython.cfunc
     def write_history(self, after: StreamId) -> cython.void:
@@ -118,20 +118,20 @@ class StreamReply:
         reply: ReplyWriter = self.call.reply
         pending: PendingEntries = self.group.pending
         first: StreamId = after.successor()
-        slot: cython.Py_ssize_t = pending.of_consumer_from(self.consumer, first.ms, first.seq)
+        slot: cython.Py_ssize_t = pending.first_of_consumer_from(self.consumer, first.ms, first.seq)
         following: cython.Py_ssize_t
         lookup: EntryLookup = EntryLookup(self.stream)
         entry: StreamIterator | None
         ordered: cython.bint = self.group.is_ordered()
-        while slot >= 0 and self.written_count < self.limit and not self.budget.is_full():
+        while slot >= 0 and self.written_count < self.entry_limit and not self.budget.is_full():
             following = pending.next_of_consumer(self.consumer, slot)
-            if ordered and self.group.is_waiting(slot):
+            if ordered and self.group.awaits_delivery(slot):
                 slot = following
                 continue
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
             if entry is not None:
                 entries.write_entry(reply, entry)
-                pending.touch(
+                pending.record_redelivery(
                     slot, self.call.now, members.saturating_increment(pending.delivery_count_of(slot))
                 )
                 if self.call.effects.recording:
@@ -144,7 +144,7 @@ class StreamReply:
             slot = following
 
     @cython.cfunc
-    def write_claimed(self, min_idle: cython.longlong) -> cython.void:
+    def claim_and_write_idle(self, min_idle: cython.longlong) -> cython.void:
         """Write and claim entries that were idle for min_idle milliseconds, oldest first.
 
         Deleted entries stay pending. They may be many: the group stores which were skipped, and the next
@@ -154,10 +154,12 @@ class StreamReply:
             return
         call: Call = self.call
         pending: PendingEntries = self.group.pending
-        slot: cython.Py_ssize_t = pending.oldest_existing()
+        slot: cython.Py_ssize_t = pending.first_existing_by_delivery()
         following: cython.Py_ssize_t
         rest: cython.Py_ssize_t = pending.count
-        last: cython.Py_ssize_t = pending.newest()  # claimed entries move behind it, and are not met again
+        last: cython.Py_ssize_t = (
+            pending.last_by_delivery()
+        )  # claimed entries move behind it, and are not met again
         only_deleted: cython.bint = True  # and claimed ones: none before `slot` may be claimed
         idle: cython.longlong
         lookup: EntryLookup = EntryLookup(self.stream)
@@ -166,12 +168,12 @@ class StreamReply:
             stream_id.text_of(self.group.last_ms, self.group.last_seq) if call.effects.recording else b""
         )
         ordered: cython.bint = self.group.is_ordered()
-        while rest > 0 and slot >= 0 and self.written_count < self.limit and not self.budget.is_full():
+        while rest > 0 and slot >= 0 and self.written_count < self.entry_limit and not self.budget.is_full():
             idle = max(0, call.now - pending.delivery_time_of(slot))
             if idle < min_idle:
                 break
-            following = pending.newer(slot)
-            if ordered and self.group.is_waiting(slot):
+            following = pending.next_by_delivery(slot)
+            if ordered and self.group.awaits_delivery(slot):
                 only_deleted = False
                 if slot == last:
                     break
@@ -207,23 +209,23 @@ class StreamReply:
 
     @cython.cfunc
     def apply_rules(self, rules: GroupRules, noack: cython.bint) -> cython.void:
-        """Apply MAX-PENDING, which limits the consumer's pending entries, and ORDERED-BY: set `order`."""
+        """Apply MAX-PENDING, which limits the consumer's pending entries, and ORDERED-BY: set `key_order`."""
         if rules.max_pending:
             self.pending_max = rules.max_pending
         if rules.ordered_by and not noack:
-            self.order = self.group.key_order()
+            self.key_order = self.group.ensure_key_order()
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def may_write_more(self) -> cython.bint:
         """Return whether the limits of the request, and MAX-PENDING, permit another entry."""
         held: cython.longlong = self.consumer.pending_count
-        if self.order is not None:
-            held = self.order.delivered_count_of(self.consumer.number)
-        return self.written_count < self.limit and held < self.pending_max and not self.budget.is_full()
+        if self.key_order is not None:
+            held = self.key_order.delivered_count_of(self.consumer.number)
+        return self.written_count < self.entry_limit and held < self.pending_max and not self.budget.is_full()
 
     @cython.cfunc
-    def write_due(self, due: DueEntries) -> cython.void:
+    def claim_and_write_due(self, due: DueEntries) -> cython.void:
         """Write and claim the entries whose lease has ended, the earliest first."""
         lookup: EntryLookup = EntryLookup(self.stream)
         walk: DueWalk = DueWalk(due, self.call.now)
@@ -234,21 +236,21 @@ class StreamReply:
             if slot < 0:
                 break
             outcome: cython.int = self.redeliver(slot, lookup)
-            if outcome in (LEFT_PENDING, GIVEN_UP):
+            if outcome in (ENTRY_LEFT_PENDING, ENTRY_GIVEN_UP):
                 left.append(slot)
-            if outcome in (REMOVED, GIVEN_UP):
+            if outcome in (ENTRY_REMOVED, ENTRY_GIVEN_UP):
                 rest -= 1
         walk.put_back(left)
         if rest == 0:
-            self.call.keyspace.rule_registry.continue_later(self.stream)
+            self.call.keyspace.rule_registry.add_to_backlog(self.stream)
 
     @cython.cfunc
     def redeliver(self, slot: cython.Py_ssize_t, lookup: EntryLookup) -> cython.int:
         """Write a pending entry and make it the consumer's, if it may be delivered again.
 
-        Returns REDELIVERED; REMOVED, if the entry is deleted from the stream: it is acknowledged; GIVEN_UP,
-        if it was delivered often enough: the engine will move it to the dead letters; or LEFT_PENDING, if
-        that has just failed, and is tried again later.
+        Returns ENTRY_REDELIVERED; ENTRY_REMOVED, if the entry is deleted from the stream: it is acknowledged;
+        ENTRY_GIVEN_UP, if it was delivered often enough: the engine will move it to the dead letters; or
+        ENTRY_LEFT_PENDING, if that has just failed, and is tried again later.
         """
         call: Call = self.call
         group: Group = self.group
@@ -258,34 +260,34 @@ class StreamReply:
         entry: StreamIterator | None = lookup.find(ms, seq)
         if entry is None:
             pending.remove(slot)
-            group.lost_pending += 1
-            loss_log.report(call, self.key, self.stream, group)
+            group.lost_pending_count += 1
+            loss_log.log_new_losses(call, self.key, self.stream, group)
             call.keyspace.changes += 1
             if call.effects.recording:
-                members.record_lost(call, self.key, group, self.consumer, stream_id.text_of(ms, seq))
-            return REMOVED
+                members.record_lost_entry(call, self.key, group, self.consumer, stream_id.text_of(ms, seq))
+            return ENTRY_REMOVED
         deliveries: cython.longlong = pending.delivery_count_of(slot)
         rules: GroupRules | None = group.rules
         if rules is not None and rules.max_deliveries and deliveries >= rules.max_deliveries:
             given_up: cython.bint = call.keyspace.rule_registry.add_exhausted(
                 self.stream, group.name, ms, seq, call.now
             )
-            return GIVEN_UP if given_up else LEFT_PENDING
+            return ENTRY_GIVEN_UP if given_up else ENTRY_LEFT_PENDING
         self.write_entry(entry, max(0, call.now - pending.delivery_time_of(slot)), deliveries)
         pending.assign(slot, self.consumer, call.now, members.saturating_increment(deliveries))
         self.consumer.active_ms = call.now
         if call.effects.recording:
-            self.record(slot)
+            self.record_redelivery(slot)
         self.delivered_count += 1
-        return REDELIVERED
+        return ENTRY_REDELIVERED
 
     @cython.cfunc
-    def record(self, slot: cython.Py_ssize_t) -> cython.void:
+    def record_redelivery(self, slot: cython.Py_ssize_t) -> cython.void:
         """Record the state of a pending entry, and the group's last ID."""
         self.record_claim(slot, stream_id.text_of(self.group.last_ms, self.group.last_seq))
 
     @cython.cfunc
-    def write_new(self, noack: cython.bint) -> cython.void:
+    def deliver_and_write_new(self, noack: cython.bint) -> cython.void:
         """Write and deliver the entries above the group's last ID; with `noack` none becomes pending."""
         call: Call = self.call
         group: Group = self.group
@@ -294,12 +296,12 @@ class StreamReply:
         ms: cython.ulonglong = group.last_ms
         seq: cython.ulonglong = group.last_seq
         slot: cython.Py_ssize_t
-        if group.has_unlogged:
-            loss_log.report(call, self.key, stream, group)
+        if group.has_unlogged_losses:
+            loss_log.log_new_losses(call, self.key, stream, group)
         if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
             return  # the usual case of a client that polls
         if delivery.may_have_lost(stream, group):
-            loss_log.report(call, self.key, stream, group)
+            loss_log.log_new_losses(call, self.key, stream, group)
         last: bytes = stream_id.text_of(ms, seq) if call.effects.recording else b""
         if seq == U64_MAX:
             ms += 1
@@ -307,7 +309,7 @@ class StreamReply:
         else:
             seq += 1
         entry: StreamIterator = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
-        most: cython.longlong = self.limit
+        most: cython.longlong = self.entry_limit
         if self.pending_max < I64_MAX and not noack:
             most = min(most, before + max(self.pending_max - self.consumer.pending_count, 0))
         try:
@@ -330,9 +332,9 @@ class StreamReply:
     ) -> cython.void:
         """Write an entry; with CLAIM also its idle time and its delivery count before this delivery."""
         reply: ReplyWriter = self.call.reply
-        if self.claiming:
+        if self.has_claim_option:
             reply.array(4)
-            entries.write_parts(reply, entry)
+            entries.write_id_and_fields(reply, entry)
             reply.integer(idle)
             reply.integer(deliveries)
         else:

@@ -14,7 +14,7 @@ from headrace.keyspace import keyspace
 from headrace.keyspace.glob import Glob
 
 # As in Redis 8: a plus sign and leading zeros are allowed, a negative number is not.
-CURSOR = re.compile(rb"-0+|\+?0*([0-9]{1,20})")
+CURSOR_PATTERN = re.compile(rb"-0+|\+?0*([0-9]{1,20})")
 U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 COUNT_DEFAULT = 10
@@ -50,7 +50,7 @@ def run_keys(call: Call) -> None:
 
 def parse_cursor(text: bytes) -> int:
     """Parse the cursor of a SCAN. Raises InvalidCursor."""
-    found = CURSOR.fullmatch(text)
+    found = CURSOR_PATTERN.fullmatch(text)
     cursor = int(found[1] or b"0") if found is not None else -1
     if not 0 <= cursor <= U64_MAX:
         raise InvalidCursor()
@@ -100,7 +100,7 @@ def run_dbsize(call: Call) -> None:
 
 
 @cython.cfunc
-def check_flush(argv: list[bytes]) -> cython.void:
+def check_flush_options(argv: list[bytes]) -> cython.void:
     """Raise InvalidSyntax for options but ASYNC and SYNC, which have no effect: keyspace/lazy_free.py."""
     if len(argv) > 2:
         raise InvalidSyntax()
@@ -112,7 +112,7 @@ def check_flush(argv: list[bytes]) -> cython.void:
 
 def run_flushdb(call: Call) -> None:
     """FLUSHDB: remove all keys of the database."""
-    check_flush(call.argv)
+    check_flush_options(call.argv)
     strict_rules.check_flush(call, call.database)
     call.keyspace.flush_database(call.database)
     call.record_verbatim()
@@ -121,7 +121,7 @@ def run_flushdb(call: Call) -> None:
 
 def run_flushall(call: Call) -> None:
     """FLUSHALL: remove all keys of all databases."""
-    check_flush(call.argv)
+    check_flush_options(call.argv)
     strict_rules.check_flush(call, None)
     call.keyspace.flush_all()
     if not call.replayed():
@@ -140,7 +140,7 @@ def parse_i32(text: bytes) -> cython.Py_ssize_t:
 
 
 @cython.cfunc
-def parse_index(text: bytes, error: str) -> cython.Py_ssize_t:
+def parse_database_index(text: bytes, error: str) -> cython.Py_ssize_t:
     """Parse the number of a database. Raises CommandError with the text `error`."""
     try:
         return parse_i32(text)
@@ -150,8 +150,8 @@ def parse_index(text: bytes, error: str) -> cython.Py_ssize_t:
 
 def run_swapdb(call: Call) -> None:
     """SWAPDB: exchange the keys of two databases; clients stay in theirs."""
-    first: cython.Py_ssize_t = parse_index(call.argv[1], "ERR invalid first DB index")
-    second: cython.Py_ssize_t = parse_index(call.argv[2], "ERR invalid second DB index")
+    first: cython.Py_ssize_t = parse_database_index(call.argv[1], "ERR invalid first DB index")
+    second: cython.Py_ssize_t = parse_database_index(call.argv[2], "ERR invalid second DB index")
     if call.keyspace.database(first) is None or call.keyspace.database(second) is None:
         raise NoSuchDatabase()
     call.keyspace.swap(first, second)

@@ -22,7 +22,7 @@ DIGEST_BYTES = 20
 U64_MAX = (1 << 64) - 1
 
 
-class Facts:
+class FieldHash:
     """A hash over fields, each with its length, so that their boundaries count."""
 
     def __init__(self, kind: bytes) -> None:
@@ -40,32 +40,32 @@ class Facts:
         return self._sha.digest()
 
 
-def of_keyspace(keyspace: Keyspace) -> bytes:
+def digest_of_keyspace(keyspace: Keyspace) -> bytes:
     """Return the digest of all keys that have not expired."""
     total = 0
     for database in keyspace.databases:
         alive = database.keys()
         for key in alive:
-            facts = Facts(b"key")
+            facts = FieldHash(b"key")
             facts.add(database.index, key, database.expiry(key))
-            facts.add(of_value(database.values[key], keyspace.now))
+            facts.add(digest_of_value(database.values[key], keyspace.now))
             total ^= int.from_bytes(facts.digest(), "big")
     return total.to_bytes(DIGEST_BYTES, "big")
 
 
-def of_value(value: object, now_ms: int) -> bytes:
+def digest_of_value(value: object, now_ms: int) -> bytes:
     """Return the digest of one value, without key and expiry."""
     if isinstance(value, Stream):
-        return of_stream(value, now_ms)
+        return digest_of_stream(value, now_ms)
     assert isinstance(value, bytes | bytearray)
-    facts = Facts(b"string")
+    facts = FieldHash(b"string")
     facts.add(value)
     return facts.digest()
 
 
-def of_stream(stream: Stream, now_ms: int) -> bytes:
+def digest_of_stream(stream: Stream, now_ms: int) -> bytes:
     """Return the digest of a stream: entries, counters, groups, remembered idempotent requests."""
-    facts = Facts(b"stream")
+    facts = FieldHash(b"stream")
     facts.add(stream.length, stream.entries_added, stream.last_ms, stream.last_seq)
     facts.add(stream.max_deleted_ms, stream.max_deleted_seq)
     walk = StreamIterator(stream, 0, 0, U64_MAX, U64_MAX)
@@ -73,8 +73,8 @@ def of_stream(stream: Stream, now_ms: int) -> bytes:
         words = walk.remaining_pieces()
         facts.add(walk.ms, walk.seq, len(words), *words)
     for group in sorted(stream.groups(), key=name_of):
-        add_group(facts, group)
-    add_producers(facts, stream, now_ms)
+        hash_group(facts, group)
+    hash_producers(facts, stream, now_ms)
     return facts.digest()
 
 
@@ -84,7 +84,7 @@ def name_of(named: Any) -> bytes:
     return name
 
 
-def add_group(facts: Facts, group: Group) -> None:
+def hash_group(facts: FieldHash, group: Group) -> None:
     """Add a group: its position, its consumers by name, its pending entries."""
     facts.add(b"group", group.name, group.last_ms, group.last_seq, group.entries_read)
     for consumer in sorted(group.consumers(), key=name_of):
@@ -92,16 +92,16 @@ def add_group(facts: Facts, group: Group) -> None:
     unowned: list[int] = []
     owned: list[int] = []
     pending = group.pending
-    slot = pending.oldest()
+    slot = pending.first_by_delivery()
     while slot >= 0:
         (unowned if pending.owner_of(slot) is None else owned).append(slot)
-        slot = pending.newer(slot)
+        slot = pending.next_by_delivery(slot)
     owned.sort(key=lambda slot: (pending.ms_of(slot), pending.seq_of(slot)))
     for slot in [*unowned, *owned]:  # returned entries in their order, the others by time and ID
-        add_pending(facts, pending, slot)
+        hash_pending_entry(facts, pending, slot)
 
 
-def add_pending(facts: Facts, pending: PendingEntries, slot: int) -> None:
+def hash_pending_entry(facts: FieldHash, pending: PendingEntries, slot: int) -> None:
     """Add a pending entry."""
     owner = pending.owner_of(slot)
     facts.add(b"unowned" if owner is None else b"owned", b"" if owner is None else owner.name)
@@ -113,14 +113,14 @@ def add_pending(facts: Facts, pending: PendingEntries, slot: int) -> None:
     )
 
 
-def add_producers(facts: Facts, stream: Stream, now_ms: int) -> None:
+def hash_producers(facts: FieldHash, stream: Stream, now_ms: int) -> None:
     """Add each producer's requests, oldest first; expired ones do not count, whether removed yet or not."""
     facts.add(b"idmp", stream.idmp_duration_s, stream.idmp_maxsize)
     memory = stream.idempotency
     if memory is None:
         facts.add(0, 0)
         return
-    facts.add(memory.added, memory.duplicates)
+    facts.add(memory.added_count, memory.duplicate_count)
     oldest_ms = now_ms - 1000 * memory.duration_s
     lines: dict[bytes, list[Any]] = {}
     for pid, iid, entry in memory.items():

@@ -46,7 +46,7 @@ class BadData(CommandError):
     text = "ERR Bad data format"
 
 
-class LargerThanMemory(CommandError):
+class PayloadLargerThanMemory(CommandError):
     """The payload of a stream would take more memory than data may."""
 
     def __init__(self, size: int, limit: int, names: str) -> None:
@@ -56,23 +56,23 @@ class LargerThanMemory(CommandError):
         )
 
 
-def check_size(call: Call, value: object) -> None:
+def check_payload_size(call: Call, value: object) -> None:
     """Raise LargerThanMemory for a stream with cold runs that is too large for a payload."""
     if not isinstance(value, Stream) or value.cold is None or value.cold.totals.run_count == 0:
         return
-    size = value.memory.total + value.cold.totals.memory_bytes
+    size = value.memory.total + value.cold.totals.bytes_if_loaded
     cold = call.keyspace.cold_storage
-    if cold.limit and size > cold.limit + cold.cache.limit:
-        limit = cold.limit + cold.cache.limit
-        raise LargerThanMemory(size, limit, "stream-hot-memory and cold-cache-memory together")
+    if cold.hot_bytes_limit and size > cold.hot_bytes_limit + cold.cache.limit:
+        limit = cold.hot_bytes_limit + cold.cache.limit
+        raise PayloadLargerThanMemory(size, limit, "stream-hot-memory and cold-cache-memory together")
     ((_, bulk_max),) = call.server.config_get([b"proto-max-bulk-len"])
     if size > int(bulk_max):
-        raise LargerThanMemory(size, int(bulk_max), "proto-max-bulk-len")
+        raise PayloadLargerThanMemory(size, int(bulk_max), "proto-max-bulk-len")
 
 
 def payload_of(call: Call, value: object) -> bytes:
     """Return the payload that DUMP replies with. Raises LargerThanMemory."""
-    check_size(call, value)
+    check_payload_size(call, value)
     return dump(
         value,
         call.server.rdb_version(),
@@ -143,8 +143,8 @@ def run_restore(call: Call) -> None:
         raise BusyKey()
     moment = restore_expiry_ms(call, absolute)
     value = value_of_payload(call)
-    dead_letter_rules.check_stored_stream(call, call.database, key, value)
-    strict_rules.check_removal(call, call.database, key)
+    dead_letter_rules.check_value_to_store(call, call.database, key, value)
+    strict_rules.check_key_removal(call, call.database, key)
     if moment >= 0:
         strict_rules.check_expiry(call, key, value)
     if 0 <= moment <= call.now and not call.replayed():
@@ -154,11 +154,11 @@ def run_restore(call: Call) -> None:
         rename.put_with_expiry(call.database, key, value, moment)
         call.notify("g", b"restore", key)
         rename.notify_overwritten(call.database, key, former_type, value)
-        record(call, moment, absolute)
+        record_restore(call, moment, absolute)
     call.reply.ok()
 
 
-def record(call: Call, moment: int, absolute: bool) -> None:
+def record_restore(call: Call, moment: int, absolute: bool) -> None:
     """Record the RESTORE with its expiry as an absolute time."""
     if moment < 0 or absolute:
         call.record_verbatim()

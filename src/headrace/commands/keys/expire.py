@@ -72,7 +72,7 @@ def remove_key(call: Call, key: bytes) -> cython.bint:
     """Remove the key, recorded as DEL; return whether it existed."""
     if not call.database.remove(key):
         return False
-    call.changed_and_ready(key, "g", b"del", [b"DEL", key])
+    call.finish_change_and_retry(key, "g", b"del", [b"DEL", key])
     return True
 
 
@@ -80,7 +80,7 @@ def remove_key(call: Call, key: bytes) -> cython.bint:
 def set_expiry(call: Call, key: bytes, moment: cython.longlong) -> cython.void:
     """Set an existing key's expiry, in milliseconds since 1970; recorded as PEXPIREAT."""
     call.database.set_expiry(key, moment)
-    call.changed(key, "g", b"expire", [b"PEXPIREAT", key, b"%d" % moment])
+    call.finish_change(key, "g", b"expire", [b"PEXPIREAT", key, b"%d" % moment])
 
 
 @cython.cfunc
@@ -138,7 +138,7 @@ def expiry_of(call: Call) -> cython.longlong:
 
 
 @cython.cfunc
-def seconds(ms: cython.longlong) -> cython.longlong:
+def rounded_seconds(ms: cython.longlong) -> cython.longlong:
     """Round milliseconds to the nearest second."""
     return ms // 1000 + (1 if ms % 1000 >= 500 else 0)
 
@@ -146,7 +146,7 @@ def seconds(ms: cython.longlong) -> cython.longlong:
 def run_ttl(call: Call) -> None:
     """TTL: reply with the seconds until the key expires; -1 if it does not, -2 without the key."""
     moment: cython.longlong = expiry_of(call)
-    call.reply.integer(moment if moment < 0 else seconds(moment - call.now))
+    call.reply.integer(moment if moment < 0 else rounded_seconds(moment - call.now))
 
 
 def run_pttl(call: Call) -> None:
@@ -158,7 +158,7 @@ def run_pttl(call: Call) -> None:
 def run_expiretime(call: Call) -> None:
     """EXPIRETIME: reply with the expiry in seconds since 1970, -1 or -2 as TTL."""
     moment: cython.longlong = expiry_of(call)
-    call.reply.integer(moment if moment < 0 else seconds(moment))
+    call.reply.integer(moment if moment < 0 else rounded_seconds(moment))
 
 
 def run_pexpiretime(call: Call) -> None:
@@ -173,7 +173,7 @@ def run_persist(call: Call) -> None:
     if database.find(key) is None or not database.clear_expiry(key):
         call.reply.integer(0)
         return
-    call.changed(key, "g", b"persist", call.argv)
+    call.finish_change(key, "g", b"persist", call.argv)
     call.reply.integer(1)
 
 

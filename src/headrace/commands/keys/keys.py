@@ -19,10 +19,10 @@ def run_del(call: Call) -> None:
     at: cython.Py_ssize_t
     if len(call.keyspace.rule_registry.streams):
         for at in range(1, len(argv)):
-            strict_rules.check_removal(call, database, argv[at])
+            strict_rules.check_key_removal(call, database, argv[at])
     for at in range(1, len(argv)):
         if database.remove(argv[at]):
-            call.changed_and_ready(argv[at], "g", b"del", None)
+            call.finish_change_and_retry(argv[at], "g", b"del", None)
             removed += 1
     if removed:
         call.record_verbatim()

@@ -11,8 +11,8 @@ from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger
 from headrace.streams.stream import Stream
 
-EMBEDDED_MAX = 44  # maximum size of a string that Redis stores in one piece with its header
-SHARED_REFERENCES = 2147483647  # of the integers 0 to 9999, which Redis stores once
+EMBEDDED_STRING_BYTES_MAX = 44  # maximum size of a string that Redis stores in one piece with its header
+SHARED_REFERENCE_COUNT = 2147483647  # of the integers 0 to 9999, which Redis stores once
 MINUS = cython.declare(cython.int, 45)
 
 
@@ -33,7 +33,7 @@ def encoding(value: object) -> bytes:
     try:
         arguments.parse_i64(value)
     except NotAnInteger:
-        return b"embstr" if len(value) <= EMBEDDED_MAX else b"raw"
+        return b"embstr" if len(value) <= EMBEDDED_STRING_BYTES_MAX else b"raw"
     return b"int"
 
 
@@ -66,7 +66,7 @@ def run_refcount(call: Call) -> None:
     if value is None:
         call.reply.null()
     else:
-        call.reply.integer(SHARED_REFERENCES if is_shared(value) else 1)
+        call.reply.integer(SHARED_REFERENCE_COUNT if is_shared(value) else 1)
 
 
 def run_idletime(call: Call) -> None:

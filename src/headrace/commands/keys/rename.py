@@ -51,7 +51,7 @@ def remove_moved(database: Database, key: bytes) -> cython.void:
 
 
 @cython.cfunc
-def notify_in(database: Database, event: bytes, key: bytes) -> cython.void:
+def notify_in_database(database: Database, event: bytes, key: bytes) -> cython.void:
     """Publish a generic event of a key in this database, which may not be the session's."""
     if database.keyspace.settings.notify_keyspace_events:
         database.keyspace.events.notify("g", event, key, database.index)
@@ -80,8 +80,8 @@ def rename(call: Call, replace: cython.bint) -> cython.bint:
         return replace
     if not replace and database.contains(target):
         return False
-    dead_letter_rules.check_stored_stream(call, database, target, value, value)
-    strict_rules.check_removal(call, database, target)
+    dead_letter_rules.check_value_to_store(call, database, target, value, value)
+    strict_rules.check_key_removal(call, database, target)
     moment: cython.longlong = database.expiry(key)
     former = keyspace.type_name(database.find(target))
     remove_moved(database, key)
@@ -128,11 +128,11 @@ def run_copy(call: Call) -> None:
     if value is None or (database.contains(target) and not replace):
         call.reply.integer(0)
         return
-    dead_letter_rules.check_stored_stream(call, database, target, value)
-    strict_rules.check_removal(call, database, target)
+    dead_letter_rules.check_value_to_store(call, database, target, value)
+    strict_rules.check_key_removal(call, database, target)
     former = keyspace.type_name(database.find(target))
     put_with_expiry(database, target, duplicate(value), call.database.expiry(key))
-    notify_in(database, b"copy_to", target)
+    notify_in_database(database, b"copy_to", target)
     notify_overwritten(database, target, former, value)
     call.record_verbatim()
     call.reply.integer(1)
@@ -157,12 +157,12 @@ def run_move(call: Call) -> None:
     if value is None or database.contains(key):
         call.reply.integer(0)
         return
-    dead_letter_rules.check_stored_stream(call, database, key, value, value)
+    dead_letter_rules.check_value_to_store(call, database, key, value, value)
     moment: cython.longlong = call.database.expiry(key)
     remove_moved(call.database, key)
     put_with_expiry(database, key, value, moment)
     call.notify("g", b"move_from", key)
-    notify_in(database, b"move_to", key)
+    notify_in_database(database, b"move_to", key)
     call.record_verbatim()
     call.reply.integer(1)
 

@@ -9,17 +9,17 @@ import cython
 from headrace.access.log import AccessLog, Denial
 from headrace.access.rule_errors import InvalidUserFile, RejectedRule, UnclosedParenthesis, has_blanks
 from headrace.access.user import User
-from headrace.access.users import DEFAULT, Users
+from headrace.access.users import DEFAULT_NAME, Users
 from headrace.commands.arguments import is_keyword, parse_i64
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row, server_command
-from headrace.commands.server.introspection import find
+from headrace.commands.server.introspection import find_command
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount, to_text
 
 GENPASS_BITS = 256
 GENPASS_BITS_MAX = 4096
-LOG_SHOWN = 10
+LOG_COUNT_DEFAULT = 10
 KEY_REASON, CHANNEL_REASON = 2, 4  # the upper half of a verdict
 
 
@@ -27,11 +27,11 @@ class BadUserName(CommandError):
     text = "ERR Usernames can't contain spaces or null characters"
 
 
-class DefaultStays(CommandError):
+class DefaultUserNotRemovable(CommandError):
     text = "ERR The 'default' user cannot be removed"
 
 
-class BadBits(CommandError):
+class BadGenpassBits(CommandError):
     text = (
         "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up "
         f"to {GENPASS_BITS_MAX}"
@@ -46,7 +46,7 @@ def users_of(call: Call) -> Users:
 
 def run_whoami(call: Call) -> None:
     """ACL WHOAMI: reply with the session's user."""
-    call.reply.bulk(call.session.user)
+    call.reply.bulk(call.session.user_name)
 
 
 def run_users(call: Call) -> None:
@@ -56,7 +56,7 @@ def run_users(call: Call) -> None:
 
 def run_list(call: Call) -> None:
     """ACL LIST: reply with all users as lines of an ACL file."""
-    call.reply.value(users_of(call).lines())
+    call.reply.value(users_of(call).user_file_lines())
 
 
 def run_cat(call: Call) -> None:
@@ -91,8 +91,8 @@ def run_setuser(call: Call) -> None:
 
 def run_deluser(call: Call) -> None:
     """ACL DELUSER: remove users and close their connections; reply how many existed."""
-    if DEFAULT in call.argv[2:]:
-        raise DefaultStays()
+    if DEFAULT_NAME in call.argv[2:]:
+        raise DefaultUserNotRemovable()
     users = users_of(call)
     removed = [users.remove(name) for name in call.argv[2:]]
     call.engine.auth.refresh_sessions(call.session)
@@ -135,13 +135,13 @@ def run_dryrun(call: Call) -> None:
     if user is None:
         raise CommandError(f"ERR User '{to_text(call.argv[2])}' not found")
     request = call.argv[3:]
-    command = find(call, request)
+    command = find_command(call, request)
     if command is None:
         raise CommandError(f"ERR Command '{to_text(request[0])}' not found")
     if not command.accepts_argument_count(len(request)) or (command.run is None and len(request) == 1):
         raise WrongArgumentCount(command.name.decode())
     access_request = command.access_request(request)
-    verdict = user.verdict(access_request)
+    verdict = user.denial_code(access_request)
     if not verdict:
         call.reply.ok()
         return
@@ -160,7 +160,7 @@ def run_genpass(call: Call) -> None:
         raise UnknownSubcommand("ACL", call.argv[1])
     bits = parse_i64(call.argv[2]) if len(call.argv) == 3 else GENPASS_BITS
     if not 0 < bits <= GENPASS_BITS_MAX:
-        raise BadBits()
+        raise BadGenpassBits()
     digits = (bits + 3) // 4
     call.reply.bulk(call.server.random_bytes((digits + 1) // 2).hex()[:digits].encode())
 
@@ -168,7 +168,7 @@ def run_genpass(call: Call) -> None:
 def run_load(call: Call) -> None:
     """ACL LOAD: replace all users by those of the ACL file, or none."""
     try:
-        users_of(call).load(call.server.read_users())
+        users_of(call).replace_all(call.server.read_users())
     except InvalidUserFile as wrong:
         text = f"ERR {wrong}. WARNING: ACL errors detected, no change to the previously active ACL rules was"
         raise CommandError(f"{text} performed") from None
@@ -178,7 +178,7 @@ def run_load(call: Call) -> None:
 
 def run_save(call: Call) -> None:
     """ACL SAVE: write the users to the ACL file."""
-    call.server.write_users(users_of(call).lines())
+    call.server.write_users(users_of(call).user_file_lines())
     call.reply.ok()
 
 
@@ -186,8 +186,8 @@ def run_log(call: Call) -> None:
     """ACL LOG: reply with the latest denied requests, newest first; RESET deletes them."""
     if len(call.argv) > 3:
         raise UnknownSubcommand("ACL", call.argv[1])
-    log: AccessLog = call.engine.auth.log
-    count = LOG_SHOWN
+    log: AccessLog = call.engine.auth.acl_log
+    count = LOG_COUNT_DEFAULT
     if len(call.argv) == 3:
         if is_keyword(call.argv[2], b"RESET"):
             log.clear()
@@ -216,11 +216,11 @@ def _write_denial(call: Call, entry: Denial) -> None:
     call.reply.value(facts)
 
 
-ADMIN = "admin noscript loading stale"
-ANY_USER = "noscript loading stale"
+ADMIN_FLAGS = "admin noscript loading stale"
+ANY_USER_FLAGS = "noscript loading stale"
 
 
-def row(
+def subcommand_row(
     name: str,
     arity: int,
     run: Callable[[Call], None],
@@ -237,82 +237,92 @@ def row(
 
 
 SUBCOMMANDS = [
-    row("cat", -2, run_cat, ANY_USER, "6.0.0", "Lists the categories, or the commands of one.", "[category]"),
-    row(
+    subcommand_row(
+        "cat",
+        -2,
+        run_cat,
+        ANY_USER_FLAGS,
+        "6.0.0",
+        "Lists the categories, or the commands of one.",
+        "[category]",
+    ),
+    subcommand_row(
         "deluser",
         -3,
         run_deluser,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Removes users and closes their connections.",
         "username [username ...]",
         "O(1) for every user, and for every connection",
         tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    row(
+    subcommand_row(
         "dryrun",
         -4,
         run_dryrun,
-        ADMIN,
+        ADMIN_FLAGS,
         "7.0.0",
         "Reports whether a user may make a request, without running it.",
         "username command [arg [arg ...]]",
         secrets="4..-1",
     ),
-    row("genpass", -2, run_genpass, ANY_USER, "6.0.0", "Generates a random password.", "[bits]"),
-    row(
+    subcommand_row(
+        "genpass", -2, run_genpass, ANY_USER_FLAGS, "6.0.0", "Generates a random password.", "[bits]"
+    ),
+    subcommand_row(
         "getuser",
         3,
         run_getuser,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Returns a user's flags, passwords and rules.",
         "username",
         "O(N), N being the user's rules",
     ),
-    row(
+    subcommand_row(
         "list",
         2,
         run_list,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Lists the users as lines of a file.",
         cost="O(N), N being the users",
     ),
-    row(
+    subcommand_row(
         "load",
         2,
         run_load,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Reads the users from the ACL file.",
         cost="O(N), N being the users",
     ),
-    row(
+    subcommand_row(
         "log",
         -2,
         run_log,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Shows the latest denied requests.",
         "[count | RESET]",
         "O(N), N being count",
     ),
-    row(
+    subcommand_row(
         "save",
         2,
         run_save,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Writes the users to the ACL file.",
         cost="O(N), N being the users",
         tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    row(
+    subcommand_row(
         "setuser",
         -3,
         run_setuser,
-        ADMIN,
+        ADMIN_FLAGS,
         "6.0.0",
         "Creates or changes a user by rules.",
         "username [rule [rule ...]]",
@@ -320,10 +330,16 @@ SUBCOMMANDS = [
         tips="request_policy:all_nodes response_policy:all_succeeded",
         secrets="2..-1",
     ),
-    row(
-        "users", 2, run_users, ADMIN, "6.0.0", "Lists the names of the users.", cost="O(N), N being the users"
+    subcommand_row(
+        "users",
+        2,
+        run_users,
+        ADMIN_FLAGS,
+        "6.0.0",
+        "Lists the names of the users.",
+        cost="O(N), N being the users",
     ),
-    row("whoami", 2, run_whoami, ANY_USER, "6.0.0", "Names the caller's user."),
+    subcommand_row("whoami", 2, run_whoami, ANY_USER_FLAGS, "6.0.0", "Names the caller's user."),
 ]
 
 COMMANDS = [

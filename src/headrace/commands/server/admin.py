@@ -16,7 +16,7 @@ from headrace.streams.stream import Stream
 from headrace.structures import footprint
 
 # Settings with one of these in their names are secret.
-SECRET_NAMES = (b"pass", b"masterauth", b"masteruser")
+SECRET_NAME_PARTS = (b"pass", b"masterauth", b"masteruser")
 
 
 def run_config_get(call: Call) -> None:
@@ -48,10 +48,12 @@ def run_config_set(call: Call) -> None:
     call.reply.ok()
 
 
-def find_secret_settings(argv: list[bytes]) -> list[int]:
+def secret_value_positions(argv: list[bytes]) -> list[int]:
     """Return the positions of the values of secret settings in a CONFIG SET."""
     return [
-        at + 1 for at in range(2, len(argv) - 1) if any(secret in argv[at].lower() for secret in SECRET_NAMES)
+        at + 1
+        for at in range(2, len(argv) - 1)
+        if any(secret in argv[at].lower() for secret in SECRET_NAME_PARTS)
     ]
 
 
@@ -62,7 +64,7 @@ def run_config_resetstat(call: Call) -> None:
     call.keyspace.misses = 0
     call.keyspace.expired_count = 0
     call.engine.write_gate.eviction.reset_counters()
-    call.engine.auth.log.reset_counters()
+    call.engine.auth.acl_log.reset_counters()
     call.server.config_resetstat()
     call.reply.ok()
 
@@ -146,7 +148,7 @@ def never_serve(call: Call) -> bool:
     return False
 
 
-CONFIG = [
+CONFIG_SUBCOMMANDS = [
     server_command(
         "config|get", -3, run_config_get, "2.0.0", "Returns settings.", "parameter [parameter ...]"
     ),
@@ -158,7 +160,7 @@ CONFIG = [
         "Changes settings.",
         "parameter value [parameter value ...]",
         tips="request_policy:all_nodes response_policy:all_succeeded",
-        secrets=find_secret_settings,
+        secrets=secret_value_positions,
     ),
     server_command(
         "config|resetstat",
@@ -178,7 +180,7 @@ CONFIG = [
     ),
 ]
 
-MEMORY = [
+MEMORY_SUBCOMMANDS = [
     Command(
         "memory|usage",
         -3,
@@ -229,8 +231,8 @@ MEMORY = [
 ]
 
 COMMANDS = [
-    server_container("config", "2.0.0", "The server's settings.", CONFIG),
-    server_container("memory", "4.0.0", "Memory figures.", MEMORY),
+    server_container("config", "2.0.0", "The server's settings.", CONFIG_SUBCOMMANDS),
+    server_container("memory", "4.0.0", "Memory figures.", MEMORY_SUBCOMMANDS),
     server_command(
         "time",
         1,

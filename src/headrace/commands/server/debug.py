@@ -18,7 +18,7 @@ PAYLOAD_FRAME_BYTES = 1 + 2 + 8  # type, version and checksum around a dumped va
 LRU_CLOCK_MAX = (1 << 24) - 1  # OBJECT's clock of seconds wraps there
 
 
-class NotAllowed(CommandError):
+class DebugNotAllowed(CommandError):
     text = (
         'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local", you can run it'
         " from a local connection, otherwise you need to set this option in the configuration file, and then"
@@ -32,7 +32,7 @@ class BadReloadOption(CommandError):
 
 def run_digest(call: Call) -> None:
     """DEBUG DIGEST: reply with the digest of all databases."""
-    call.reply.simple(digest.of_keyspace(call.keyspace).hex().encode())
+    call.reply.simple(digest.digest_of_keyspace(call.keyspace).hex().encode())
 
 
 def run_digest_value(call: Call) -> None:
@@ -40,7 +40,7 @@ def run_digest_value(call: Call) -> None:
     call.reply.array(len(call.argv) - 2)
     for key in call.argv[2:]:
         value = call.database.find(key)
-        found = bytes(digest.DIGEST_BYTES) if value is None else digest.of_value(value, call.now)
+        found = bytes(digest.DIGEST_BYTES) if value is None else digest.digest_of_value(value, call.now)
         call.reply.simple(found.hex().encode())
 
 
@@ -147,7 +147,7 @@ for _name, _row in SUBCOMMANDS.items():
 def run_debug(call: Call) -> None:
     """DEBUG: run the subcommand, if the session may."""
     if not call.server.debug_allowed(call.session):
-        raise NotAllowed()
+        raise DebugNotAllowed()
     name = call.argv[1].lower()
     if name not in SUBCOMMANDS:
         raise UnknownSubcommand("DEBUG", call.argv[1])

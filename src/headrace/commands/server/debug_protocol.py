@@ -8,10 +8,10 @@ from headrace.commands.call import Call
 from headrace.errors import CommandError
 from headrace.resp.writer import ReplyWriter
 
-BIG = b"1234567999999999999999999999999999999"
+BIG_NUMBER = b"1234567999999999999999999999999999999"
 
 
-class BadType(CommandError):
+class BadReplyType(CommandError):
     text = (
         "ERR Wrong protocol type name. Please use one of the following: string|integer|double|bignum|null|"
         "array|set|map|attrib|push|verbatim|true|false"
@@ -25,9 +25,9 @@ class NeedsResp3(CommandError):
 def write_big_number(reply: ReplyWriter) -> None:
     """Write a number that does not fit in 64 bits."""
     if reply.protocol == 2:
-        reply.bulk(BIG)
+        reply.bulk(BIG_NUMBER)
     else:
-        reply.raw(b"(" + BIG + b"\r\n")
+        reply.raw(b"(" + BIG_NUMBER + b"\r\n")
 
 
 def write_map(reply: ReplyWriter) -> None:
@@ -57,7 +57,7 @@ def write_push(reply: ReplyWriter) -> None:
     reply.integer(42)
 
 
-WRITERS: dict[bytes, Callable[[ReplyWriter], object]] = {
+REPLY_WRITERS: dict[bytes, Callable[[ReplyWriter], object]] = {
     b"string": lambda reply: reply.bulk(b"Hello World"),
     b"integer": lambda reply: reply.integer(12345),
     b"double": lambda reply: reply.double(3.141),
@@ -76,7 +76,7 @@ WRITERS: dict[bytes, Callable[[ReplyWriter], object]] = {
 
 def run_protocol(call: Call) -> None:
     """DEBUG PROTOCOL: reply with a value of the named type."""
-    write = WRITERS.get(call.argv[2].lower())
+    write = REPLY_WRITERS.get(call.argv[2].lower())
     if write is None:
-        raise BadType()
+        raise BadReplyType()
     write(call.reply)

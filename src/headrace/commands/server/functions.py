@@ -15,8 +15,8 @@ from headrace.commands.scripts_interface import Function, ScriptsInterface
 from headrace.commands.server.scripts import (
     NegativeKeys,
     TooManyKeys,
-    check_flags,
-    kill,
+    check_script_flags,
+    kill_running_script,
     script_command,
     subcommand,
 )
@@ -26,9 +26,9 @@ from headrace.keyspace.glob import matching_names
 from headrace.keyspace.libraries import parse_library
 from headrace.persistence.dump import BadPayload, WrongChecksum
 from headrace.persistence.functions_dump import dump_libraries, restore_libraries
-from headrace.scripting.script import FLAGS, NO_WRITES
+from headrace.scripting.script import FLAG_BITS, NO_WRITES
 
-BUSY_SCRIPT = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+BUSY_SCRIPT_TEXT = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 APPEND, REPLACE, FLUSH = b"APPEND", b"REPLACE", b"FLUSH"
 
 
@@ -44,7 +44,7 @@ class BadKeyCount(CommandError):
     text = "ERR Bad number of keys provided"
 
 
-class BadFlush(CommandError):
+class BadFlushOption(CommandError):
     text = "ERR FUNCTION FLUSH only supports SYNC|ASYNC option"
 
 
@@ -77,7 +77,7 @@ def call_function(call: Call, read_only: bool) -> None:
     if function is None:
         raise FunctionNotFound()
     count = key_count(call.argv)
-    check_flags(call, function.flags, read_only)
+    check_script_flags(call, function.flags, read_only)
     scripts.run_function(call, function, function.flags | (NO_WRITES if read_only else 0), count)
 
 
@@ -129,7 +129,7 @@ def run_flush(call: Call) -> None:
             " Try FUNCTION HELP."
         )
     if len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC"):
-        raise BadFlush()
+        raise BadFlushOption()
     call.keyspace.libraries.clear()
     record_library_change(call)
     call.reply.ok()
@@ -224,7 +224,7 @@ def _write_functions(call: Call, functions: list[Function]) -> None:
         else:
             call.reply.bulk(function.description)
         call.reply.bulk(b"flags")
-        flags = [flag for flag, bit in FLAGS.items() if function.flags & bit]
+        flags = [flag for flag, bit in FLAG_BITS.items() if function.flags & bit]
         call.reply.set(len(flags))
         for flag in flags:
             call.reply.simple(flag.encode())
@@ -235,7 +235,7 @@ def run_stats(call: Call) -> None:
     scripts = call.engine.scripts
     running = scripts.running
     if running is not None and not running.is_function:
-        raise CommandError(BUSY_SCRIPT)
+        raise CommandError(BUSY_SCRIPT_TEXT)
     call.reply.map(2)
     call.reply.bulk(b"running_script")
     if running is None:
@@ -262,7 +262,7 @@ def run_stats(call: Call) -> None:
 
 def run_kill(call: Call) -> None:
     """FUNCTION KILL: end the function that runs."""
-    kill(call, True)
+    kill_running_script(call, True)
 
 
 SUBCOMMANDS = [

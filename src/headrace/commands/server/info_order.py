@@ -59,7 +59,9 @@ _ORDER = {
         acl_access_denied_key acl_access_denied_channel acl_access_denied_tls_cert
     """,
 }
-ORDER = {section: {name: rank for rank, name in enumerate(text.split())} for section, text in _ORDER.items()}
+FIELD_RANKS = {
+    section: {name: rank for rank, name in enumerate(text.split())} for section, text in _ORDER.items()
+}
 DIGITS = "0123456789"
 
 
@@ -68,7 +70,7 @@ def sort_fields(section: str, fields: dict[str, object]) -> dict[str, object]:
 
     A numbered field (db0) has the place of its name without the number. Unknown fields come last.
     """
-    ranks = ORDER.get(section)
+    ranks = FIELD_RANKS.get(section)
     if ranks is None:
         return fields
 

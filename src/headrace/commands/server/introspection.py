@@ -24,7 +24,7 @@ class BadCommandArity(CommandError):
     text = "ERR Invalid number of arguments specified for command"
 
 
-class NoKeys(CommandError):
+class CommandWithoutKeys(CommandError):
     text = "ERR The command has no key arguments"
 
 
@@ -33,25 +33,25 @@ def all_commands(call: Call) -> list[Command]:
     return [row.command for row in call.engine.stats.rows]
 
 
-def top_level(call: Call) -> list[Command]:
+def top_level_commands(call: Call) -> list[Command]:
     """Return all commands without subcommands."""
-    return [command for command in all_commands(call) if command.name_length == 1]
+    return [command for command in all_commands(call) if command.name_argument_count == 1]
 
 
-def find(call: Call, request: list[bytes]) -> Command | None:
+def find_command(call: Call, request: list[bytes]) -> Command | None:
     """Return the command or subcommand that the request would run, or None.
 
     The two parts of a subcommand's name are two arguments: "config|get" is no command.
     """
-    command = find_all(call, request[:1])[0]
-    if command is None or command.name_length > 1:
+    command = find_commands_by_name(call, request[:1])[0]
+    if command is None or command.name_argument_count > 1:
         return None
     if len(request) == 1 or not command.subcommands:
         return command
     return command.subcommand(request[1])
 
 
-def find_all(call: Call, names: list[bytes]) -> list[Command | None]:
+def find_commands_by_name(call: Call, names: list[bytes]) -> list[Command | None]:
     """Return the command of each name ("config|get" for a subcommand), ignoring case, or None.
 
     The time is linear in the number of names.
@@ -60,7 +60,7 @@ def find_all(call: Call, names: list[bytes]) -> list[Command | None]:
     return [by_name.get(name.lower()) for name in names]
 
 
-def write_info(reply: ReplyWriter, command: Command | None) -> None:
+def write_command_info(reply: ReplyWriter, command: Command | None) -> None:
     """Write the ten fields of a command; null for None."""
     if command is None:
         reply.null()
@@ -79,7 +79,7 @@ def write_info(reply: ReplyWriter, command: Command | None) -> None:
     _write_key_specs(reply, command)
     reply.array(len(subcommands))
     for sub in subcommands:
-        write_info(reply, sub)
+        write_command_info(reply, sub)
 
 
 def _write_words(reply: ReplyWriter, words: Sequence[str]) -> None:
@@ -96,17 +96,17 @@ def _write_key_specs(reply: ReplyWriter, command: Command) -> None:
         reply.bulk(b"flags")
         _write_words(reply, spec.flags)
         reply.bulk(b"begin_search")
-        reply.value(spec.begin)
+        reply.value(spec.begin_search_map)
         reply.bulk(b"find_keys")
-        reply.value(spec.find)
+        reply.value(spec.find_keys_map)
 
 
 def run_command(call: Call) -> None:
     """COMMAND: reply with all fields of all commands."""
-    commands = top_level(call)
+    commands = top_level_commands(call)
     call.reply.array(len(commands))
     for command in commands:
-        write_info(call.reply, command)
+        write_command_info(call.reply, command)
 
 
 def run_info(call: Call) -> None:
@@ -116,17 +116,17 @@ def run_info(call: Call) -> None:
         return
     call.reply.array(len(call.argv) - 2)
     encoded: dict[Command | None, bytes] = {}  # a name may be repeated many times
-    for command in find_all(call, call.argv[2:]):
+    for command in find_commands_by_name(call, call.argv[2:]):
         if command not in encoded:
             writer = ReplyWriter(call.reply.protocol)
-            write_info(writer, command)
+            write_command_info(writer, command)
             encoded[command] = writer.take()
         call.reply.raw(encoded[command])
 
 
 def run_count(call: Call) -> None:
     """COMMAND COUNT: reply with the number of commands."""
-    call.reply.integer(len(top_level(call)))
+    call.reply.integer(len(top_level_commands(call)))
 
 
 def documentation(command: Command) -> dict[bytes, Any]:
@@ -147,9 +147,9 @@ def documentation(command: Command) -> dict[bytes, Any]:
 def run_docs(call: Call) -> None:
     """COMMAND DOCS: reply with the documentation of the named commands, or of all."""
     if len(call.argv) == 2:
-        wanted = top_level(call)
+        wanted = top_level_commands(call)
     else:
-        found = find_all(call, call.argv[2:])
+        found = find_commands_by_name(call, call.argv[2:])
         wanted = [command for command in found if command is not None]
     call.reply.map(len(wanted))
     for command in wanted:
@@ -182,11 +182,11 @@ def run_list(call: Call) -> None:
 def command_and_keys(call: Call) -> tuple[Command, list[bytes]]:
     """Return the command in the arguments of COMMAND GETKEYS, and its keys."""
     request = call.argv[2:]
-    command = find(call, request)
+    command = find_command(call, request)
     if command is None:
         raise InvalidCommand()
     if not command.has_keys:
-        raise NoKeys()
+        raise CommandWithoutKeys()
     if not command.accepts_argument_count(len(request)):
         raise BadCommandArity()
     return command, [request[at] for at in command.key_positions(request)]
@@ -211,7 +211,7 @@ def run_getkeysandflags(call: Call) -> None:
         _write_words(call.reply, flags[min(i, len(flags) - 1)])
 
 
-def row(
+def subcommand_row(
     name: str, arity: int, run: Any, since: str, summary: str, syntax: str = "", tips: str = ""
 ) -> Command:
     """Return a subcommand's row."""
@@ -230,8 +230,8 @@ def row(
 
 
 SUBCOMMANDS = [
-    row("count", 2, run_count, "2.8.13", "Counts the commands."),
-    row(
+    subcommand_row("count", 2, run_count, "2.8.13", "Counts the commands."),
+    subcommand_row(
         "docs",
         -2,
         run_docs,
@@ -240,11 +240,11 @@ SUBCOMMANDS = [
         "[command-name ...]",
         tips="nondeterministic_output_order",
     ),
-    row("getkeys", -3, run_getkeys, "2.8.13", "Finds the keys in a request.", "command [arg ...]"),
-    row(
+    subcommand_row("getkeys", -3, run_getkeys, "2.8.13", "Finds the keys in a request.", "command [arg ...]"),
+    subcommand_row(
         "getkeysandflags", -3, run_getkeysandflags, "7.0.0", "Finds keys and their use.", "command [arg ...]"
     ),
-    row(
+    subcommand_row(
         "info",
         -2,
         run_info,
@@ -253,7 +253,7 @@ SUBCOMMANDS = [
         "[command-name ...]",
         tips="nondeterministic_output_order",
     ),
-    row(
+    subcommand_row(
         "list",
         -2,
         run_list,

@@ -30,7 +30,7 @@ from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
 # Where the known scripts write.
-WRITES = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\"]", re.IGNORECASE)
+WRITE_CALL_PATTERN = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\"]", re.IGNORECASE)
 
 
 def check_write(call: Call, call_number: int = 0) -> None:
@@ -40,12 +40,12 @@ def check_write(call: Call, call_number: int = 0) -> None:
         return
     word = call.argv[1]
     digest = hashlib.sha1(word).hexdigest() if call.command.name == b"eval" else to_text(word.lower())
-    line = call.engine.scripts.scripts[digest.encode()].write_lines[call_number]
+    line = call.engine.scripts.scripts[digest.encode()].write_call_lines[call_number]
     gate.check_script_write(call.session, f"script: {digest}, on @user_script:{line}.")
 
 
 @cython.cfunc
-def is_held(call: Call, key: bytes, token: bytes) -> cython.bint:
+def is_lock_held(call: Call, key: bytes, token: bytes) -> cython.bint:
     """Return whether the lock is held with this token: the key has it as value."""
     value = call.database.string(key)
     call.count_lookup(key, value)
@@ -62,21 +62,21 @@ def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void
         expire.remove_key(call, key)
 
 
-def release(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+def release_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Remove the lock; return 1, or 0 if it is not held with the token. words: the token."""
-    if not is_held(call, keys[0], words[0]):
+    if not is_lock_held(call, keys[0], words[0]):
         return 0
     check_write(call)
     expire.remove_key(call, keys[0])
     return 1
 
 
-def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+def extend_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Prolong the lock; return 1, or 0 if it is not held with the token or has no expiry.
 
     words: the token, milliseconds, and 0 to add them to the time that is left.
     """
-    if not is_held(call, keys[0], words[0]):
+    if not is_lock_held(call, keys[0], words[0]):
         return 0
     moment: cython.longlong = call.database.expiry(keys[0])
     if moment < 0:
@@ -86,9 +86,9 @@ def extend(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     return 1
 
 
-def reacquire(call: Call, keys: list[bytes], words: list[bytes]) -> int:
+def reacquire_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Set the lock's time to live; return 1, or 0 if it is not held. words: the token, milliseconds."""
-    if not is_held(call, keys[0], words[0]):
+    if not is_lock_held(call, keys[0], words[0]):
         return 0
     set_time_to_live(call, keys[0], arguments.parse_i64(words[1]))
     return 1
@@ -115,40 +115,43 @@ def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 TEXT_BYTES_MAX = 4096  # a longer script is none of them
 
 # By digest: the function, and the minimum numbers of keys and of other arguments.
-KnownScript = Callable[[Call, list[bytes], list[bytes]], int]
-SCRIPTS: dict[str, tuple[KnownScript, int, int]] = {
-    "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release, 1, 1),
-    "829408cc83d4524666232bd8beebe3bcf873ac70": (extend, 1, 3),
-    "042112cf75a3fdabb4e02600ce494eff4b2d2906": (reacquire, 1, 2),
+KnownScriptFunction = Callable[[Call, list[bytes], list[bytes]], int]
+SCRIPTS_BY_DIGEST: dict[str, tuple[KnownScriptFunction, int, int]] = {
+    "2aef8d7ce63503709a01cbf6ad6bb4b93d5c3909": (release_lock, 1, 1),
+    "829408cc83d4524666232bd8beebe3bcf873ac70": (extend_lock, 1, 3),
+    "042112cf75a3fdabb4e02600ce494eff4b2d2906": (reacquire_lock, 1, 2),
     "86e3222caceafa4c3305a23df73482337c70a727": (trim_archived, 1, 4),
 }
 
 
 # Commands that a user must be allowed to run for each, besides EVAL: see engine/authorization.py.
-REQUIRED_COMMANDS: dict[KnownScript, tuple[bytes, ...]] = {
-    release: (b"get", b"del"),
-    extend: (b"get", b"pttl", b"pexpire"),
-    reacquire: (b"get", b"pexpire"),
+REQUIRED_COMMANDS: dict[KnownScriptFunction, tuple[bytes, ...]] = {
+    release_lock: (b"get", b"del"),
+    extend_lock: (b"get", b"pttl", b"pexpire"),
+    reacquire_lock: (b"get", b"pexpire"),
     trim_archived: (b"xrange", b"xinfo|groups", b"xpending", b"xtrim"),
 }
 
 
 def mark_if_native(script: Script) -> None:
-    """Set script.native_digest and script.write_lines if it is one of the scripts here."""
+    """Set script.native_digest and script.write_call_lines if it is one of the scripts here."""
     if len(script.text) > TEXT_BYTES_MAX:
         return
     normal = hashlib.sha1(b" ".join(script.text.split())).hexdigest()
-    if normal in SCRIPTS:
+    if normal in SCRIPTS_BY_DIGEST:
         script.native_digest = normal
-        lines = [script.text.count(b"\n", 0, found.start()) + 1 for found in WRITES.finditer(script.text)]
-        script.write_lines = lines
+        lines = [
+            script.text.count(b"\n", 0, found.start()) + 1
+            for found in WRITE_CALL_PATTERN.finditer(script.text)
+        ]
+        script.write_call_lines = lines
 
 
 def run_known(call: Call, script: Script, key_count: int) -> bool:
     """Run the script if it is one of those here and has enough arguments; return whether it was."""
     if script.native_digest is None:
         return False
-    run, keys_least, words_least = SCRIPTS[script.native_digest]
+    run, keys_least, words_least = SCRIPTS_BY_DIGEST[script.native_digest]
     keys, words = call.argv[3 : 3 + key_count], call.argv[3 + key_count :]
     if len(keys) < keys_least or len(words) < words_least:
         return False

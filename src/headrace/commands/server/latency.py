@@ -11,24 +11,24 @@ from headrace.errors import CommandError, to_text
 GRAPH_ROWS = 4
 GRAPH_COLUMNS = 80
 
-SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+AGE_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def run_latest(call: Call) -> None:
     """LATENCY LATEST: reply with each event's name, latest sample (second, milliseconds) and maximum."""
-    events = call.engine.timing.latency.events
+    events = call.engine.timing.latency_monitor.events
     call.reply.value([[name, *event.samples[-1], event.worst_ms] for name, event in events.items()])
 
 
 def run_history(call: Call) -> None:
     """LATENCY HISTORY: reply with an event's samples, oldest first: second and milliseconds."""
-    event = call.engine.timing.latency.events.get(call.argv[2])
+    event = call.engine.timing.latency_monitor.events.get(call.argv[2])
     call.reply.value([list(sample) for sample in event.samples] if event is not None else [])
 
 
 def run_reset(call: Call) -> None:
     """LATENCY RESET: delete these events, or all; reply how many existed."""
-    call.reply.integer(call.engine.timing.latency.reset(call.argv[2:]))
+    call.reply.integer(call.engine.timing.latency_monitor.reset(call.argv[2:]))
 
 
 def run_histogram(call: Call) -> None:
@@ -37,17 +37,17 @@ def run_histogram(call: Call) -> None:
     found: dict[bytes, Any] = {}
     for timed in call.engine.stats.rows:
         name = timed.command.name
-        if timed.latencies is None or (wanted and not {name, name.partition(b"|")[0]} & wanted):
+        if timed.latency_histogram is None or (wanted and not {name, name.partition(b"|")[0]} & wanted):
             continue
-        octaves = dict(timed.latencies.cumulative_buckets())
-        found[name] = {b"calls": timed.latencies.total(), b"histogram_usec": octaves}
+        octaves = dict(timed.latency_histogram.cumulative_buckets())
+        found[name] = {b"calls": timed.latency_histogram.total_count(), b"histogram_usec": octaves}
     call.reply.value(found)
 
 
 def run_doctor(call: Call) -> None:
     """LATENCY DOCTOR: reply with a report in words."""
     threshold = call.keyspace.settings.latency_monitor_threshold
-    events = call.engine.timing.latency.events
+    events = call.engine.timing.latency_monitor.events
     if not events:
         if threshold:
             text = f"Nothing has taken {threshold} ms or longer since the last LATENCY RESET."
@@ -71,7 +71,7 @@ def run_doctor(call: Call) -> None:
 
 def run_graph(call: Call) -> None:
     """LATENCY GRAPH: reply with a bar chart of an event's latest samples and their age."""
-    event = call.engine.timing.latency.events.get(call.argv[2])
+    event = call.engine.timing.latency_monitor.events.get(call.argv[2])
     if event is None:
         shown = to_text(call.argv[2])
         raise CommandError(f"ERR No samples available for event '{shown}'")
@@ -83,11 +83,13 @@ def run_graph(call: Call) -> None:
         f"{name} - high {high} ms, low {low} ms (all time high {event.worst_ms} ms)",
         "-" * GRAPH_COLUMNS,
     ]
-    lines += bars(heights) + vertical_labels([format_age(call.now // 1000 - at) for at, _ in samples])
+    lines += bar_chart_lines(heights) + vertical_labels(
+        [format_age(call.now // 1000 - at) for at, _ in samples]
+    )
     call.reply.verbatim("\n".join(lines).encode() + b"\n")
 
 
-def bars(heights: list[int]) -> list[str]:
+def bar_chart_lines(heights: list[int]) -> list[str]:
     """Return the lines of a bar chart, from the top."""
     low, span = min(heights), max(max(heights) - min(heights), 1)
     tops = [1 + (height - low) * (GRAPH_ROWS - 1) // span for height in heights]
@@ -99,7 +101,7 @@ def bars(heights: list[int]) -> list[str]:
 
 def format_age(seconds: int) -> str:
     """Return a duration as short text: 5s, 3m, 2h, 1d."""
-    for length, unit in SPANS:
+    for length, unit in AGE_UNITS:
         if seconds >= length:
             return f"{seconds // length}{unit}"
     return "now"

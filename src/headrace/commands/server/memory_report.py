@@ -13,18 +13,18 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.limits import KEY_OVERHEAD_BYTES, KEY_TTL_OVERHEAD_BYTES
 
 # Thresholds of MEMORY DOCTOR.
-WORTH_A_LOOK_BYTES = 5 << 20
-PEAK_RATIO = 1.5
-RESIDENT_RATIO = 1.4
-CLIENT_BYTES_MEAN = 200 << 10
-FULL_RATIO = 0.9
+DOCTOR_USED_BYTES_MIN = 5 << 20
+HIGH_PEAK_RATIO = 1.5
+HIGH_RESIDENT_RATIO = 1.4
+HIGH_CLIENT_BYTES_MEAN = 200 << 10
+NEARLY_FULL_RATIO = 0.9
 
 
-def client_bytes(call: Call) -> int:
+def all_client_buffer_bytes(call: Call) -> int:
     """Return the bytes of all clients' buffers."""
     clients = call.engine.clients.values()
     return sum(
-        session.reply.cap + session.subscription_bytes + sum(call.server.client_buffers(session))
+        session.reply.cap + session.subscription_bytes + sum(call.server.client_buffer_bytes(session))
         for session in clients
     )
 
@@ -54,7 +54,7 @@ def memory_stats(call: Call) -> dict[bytes, Any]:
     peak = max(used, known.get("used_memory_peak", 0))
     resident, startup = known.get("used_memory_rss", used), known.get("used_memory_rss_startup", 0)
     for_data = max(resident - startup, 0)
-    clients = client_bytes(call)
+    clients = all_client_buffer_bytes(call)
     keys = sum(len(database.values) for database in call.keyspace.databases)
     overhead = overhead_bytes(call.keyspace) + call.keyspace.client_memory.total
     data = used - overhead
@@ -81,16 +81,16 @@ def memory_stats(call: Call) -> dict[bytes, Any]:
         b"allocator.resident": resident,
         b"allocator-fragmentation.ratio": 1.0,
         b"allocator-fragmentation.bytes": 0,
-        b"allocator-rss.ratio": ratio(resident, used),
+        b"allocator-rss.ratio": resident_ratio(resident, used),
         b"allocator-rss.bytes": resident - used,
         b"rss-overhead.ratio": 1.0,
         b"rss-overhead.bytes": 0,
-        b"fragmentation": ratio(for_data, used),
+        b"fragmentation": resident_ratio(for_data, used),
         b"fragmentation.bytes": for_data - used,
     }
 
 
-def ratio(resident: int, used: int) -> float:
+def resident_ratio(resident: int, used: int) -> float:
     """Return the ratio of resident to used memory."""
     return resident / used if used else 1.0
 
@@ -118,15 +118,15 @@ def run_doctor(call: Call) -> None:
     clients, fragmentation = found[b"clients.normal"], found[b"fragmentation"]
     advice: list[str] = []
     limit = dict(call.server.info("memory")).get("maxmemory", 0)
-    if isinstance(limit, int) and limit and used > FULL_RATIO * limit:
+    if isinstance(limit, int) and limit and used > NEARLY_FULL_RATIO * limit:
         advice.append(f"- {used} bytes of maxmemory ({limit} bytes) are used.")
-    elif used < WORTH_A_LOOK_BYTES:
+    elif used < DOCTOR_USED_BYTES_MIN:
         advice.append("Too little memory is used for a report.")
     else:
-        if peak > PEAK_RATIO * used:
+        if peak > HIGH_PEAK_RATIO * used:
             advice.append(f"- It once held {peak} bytes, now {used}: the rest may not be free yet.")
-        if fragmentation > RESIDENT_RATIO:
+        if fragmentation > HIGH_RESIDENT_RATIO:
             advice.append(f"- {fragmentation:.2f} times the used memory is resident: it is fragmented.")
-        if clients > CLIENT_BYTES_MEAN * max(len(call.engine.clients), 1):
+        if clients > HIGH_CLIENT_BYTES_MEAN * max(len(call.engine.clients), 1):
             advice.append(f"- Clients' buffers hold {clients} bytes: CLIENT LIST shows which.")
     call.reply.verbatim("\n".join(advice or ["No problems found."]).encode() + b"\n")

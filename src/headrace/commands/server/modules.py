@@ -6,7 +6,7 @@ from headrace.commands.call import Call
 from headrace.commands.rows import server_command, server_container
 from headrace.errors import CommandError
 
-CHANGE = "admin noscript no_async_loading"
+CHANGE_FLAGS = "admin noscript no_async_loading"
 
 
 class NoModules(CommandError):
@@ -34,7 +34,13 @@ ROWS = [
         tips="nondeterministic_output_order",
     ),
     server_command(
-        "module|load", -3, run_rejected, "4.0.0", "Rejected: there are no modules.", "path [arg ...]", CHANGE
+        "module|load",
+        -3,
+        run_rejected,
+        "4.0.0",
+        "Rejected: there are no modules.",
+        "path [arg ...]",
+        CHANGE_FLAGS,
     ),
     server_command(
         "module|loadex",
@@ -43,10 +49,10 @@ ROWS = [
         "7.0.0",
         "Rejected: there are no modules.",
         "path [arg ...]",
-        CHANGE,
+        CHANGE_FLAGS,
     ),
     server_command(
-        "module|unload", 3, run_rejected, "4.0.0", "Rejected: there are no modules.", "name", CHANGE
+        "module|unload", 3, run_rejected, "4.0.0", "Rejected: there are no modules.", "name", CHANGE_FLAGS
     ),
 ]
 

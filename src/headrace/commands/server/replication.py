@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64
-from headrace.commands.call import Call, write_acknowledged
+from headrace.commands.call import Call, write_wait_reply
 from headrace.commands.connection.client import parse_deadline
 from headrace.commands.rows import server_command
 from headrace.commands.spec import Command
@@ -23,11 +23,11 @@ from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, to_text
 from headrace.resp.inline import split_line
 
 # Not a key, but used as one: clients that wait for replicas wait for it, in database 0, as for SYNCED.
-ACKNOWLEDGED_KEY = b"\0acknowledged"
+ACKNOWLEDGEMENT_WAIT_KEY = b"\0acknowledged"
 
 PORT_MAX = 65535
-ADDRESS = re.compile(rb"[0-9A-Za-z.:%_-]*")  # INFO shows it between commas in one line
-ADDRESS_MAX = 255  # bytes
+ADDRESS_PATTERN = re.compile(rb"[0-9A-Za-z.:%_-]*")  # INFO shows it between commas in one line
+ADDRESS_BYTES_MAX = 255  # bytes
 REPLCONF_OPTIONS = frozenset(
     (
         b"listening-port",
@@ -80,7 +80,7 @@ class TakeoverOfPrimary(CommandError):
     text = "ERR PSYNC FAILOVER can't be sent to a master."
 
 
-class OtherHistory(CommandError):
+class OtherReplicationId(CommandError):
     text = "ERR PSYNC FAILOVER replid must match my replid."
 
 
@@ -160,7 +160,7 @@ def run_replconf(call: Call) -> None:
             return
         if option not in REPLCONF_OPTIONS:
             raise CommandError(f"ERR Unrecognized REPLCONF option: {to_text(words[at])}")
-        check_value(option, value)
+        check_replconf_value(option, value)
         call.server.replication.set_replconf_option(call.session, option, value)
         if option == b"capa":
             dialect = call.server.replication.stream_dialect(call.session)
@@ -178,17 +178,17 @@ def note_acknowledgement(call: Call, words: list[bytes]) -> None:
         return
     if call.session.is_replica:
         call.server.replication.on_acknowledgement(call.session, offset, synced)
-        call.keyspace.blocking.signal(0, ACKNOWLEDGED_KEY)
+        call.keyspace.blocking.signal(0, ACKNOWLEDGEMENT_WAIT_KEY)
 
 
-def check_value(option: bytes, value: bytes) -> None:
+def check_replconf_value(option: bytes, value: bytes) -> None:
     """Raise CommandError if the value is invalid for that option of REPLCONF."""
     if option == b"listening-port":
         parse_i64(value)
-    elif option == b"ip-address" and len(value) > ADDRESS_MAX:
+    elif option == b"ip-address" and len(value) > ADDRESS_BYTES_MAX:
         text = "ERR REPLCONF ip-address provided by replica instance is too long"
         raise CommandError(f"{text}: {len(value)} bytes")
-    elif option == b"ip-address" and not ADDRESS.fullmatch(value):
+    elif option == b"ip-address" and not ADDRESS_PATTERN.fullmatch(value):
         raise CommandError("ERR REPLCONF ip-address is neither an address nor a host name")
     elif option in (b"rdb-only", b"headrace-translation") and not 0 <= parse_i64(value) <= 1:
         raise BadRdbOnly()
@@ -220,7 +220,7 @@ def promote_for_failover(call: Call, history: bytes) -> None:
     if not replication.is_replica():
         raise TakeoverOfPrimary()
     if dict(replication.info())["master_replid"] != to_text(history).lower():
-        raise OtherHistory()
+        raise OtherReplicationId()
     replication.promote()
 
 
@@ -254,36 +254,42 @@ def run_wait(call: Call) -> None:
     call.session.awaited_offset = target_offset(call)
     serve = serve_when_acknowledged(replicas)
     if not call.policy.may_block:
-        write_acknowledged(call)
+        write_wait_reply(call)
     elif not serve(call):
         replication.request_acknowledgements()
         call.database = call.keyspace.databases[0]
-        call.wait([ACKNOWLEDGED_KEY], deadline, serve, "acknowledged")
+        call.wait([ACKNOWLEDGEMENT_WAIT_KEY], deadline, serve, "acknowledged")
 
 
 def serve_when_acknowledged(replicas: int) -> Callable[[Call], bool]:
     """Return the `serve` function that replies as soon as that many replicas have the caller's writes."""
 
     def serve(call: Call) -> bool:
-        if call.server.replication.count_acknowledged(call.session.awaited_offset) < replicas:
+        if call.server.replication.count_acknowledged_replicas(call.session.awaited_offset) < replicas:
             return False
         if replicas > 0:
             call.session.confirmed_offset = call.session.last_write_offset
-        write_acknowledged(call)
+        write_wait_reply(call)
         return True
 
     return serve
 
 
-FOLLOW = "admin noscript stale no_async_loading"
-SYNCHRONISE = "admin noscript no_async_loading no_multi"
+REPLICAOF_FLAGS = "admin noscript stale no_async_loading"
+SYNC_FLAGS = "admin noscript no_async_loading no_multi"
 
 COMMANDS = [
     server_command(
-        "replicaof", 3, run_replicaof, "5.0.0", "Follows a primary.", "<host port | NO ONE>", FOLLOW
+        "replicaof", 3, run_replicaof, "5.0.0", "Follows a primary.", "<host port | NO ONE>", REPLICAOF_FLAGS
     ),
     server_command(
-        "slaveof", 3, run_replicaof, "1.0.0", "The old name of REPLICAOF.", "<host port | NO ONE>", FOLLOW
+        "slaveof",
+        3,
+        run_replicaof,
+        "1.0.0",
+        "The old name of REPLICAOF.",
+        "<host port | NO ONE>",
+        REPLICAOF_FLAGS,
     ),
     server_command(
         "failover",
@@ -310,10 +316,10 @@ COMMANDS = [
         "2.8.0",
         "Sent by replicas: continues the stream of effects.",
         "replicationid offset",
-        SYNCHRONISE,
+        SYNC_FLAGS,
     ),
     server_command(
-        "sync", 1, run_sync, "1.0.0", "Sent by replicas: sends all data, then effects.", "", SYNCHRONISE
+        "sync", 1, run_sync, "1.0.0", "Sent by replicas: sends all data, then effects.", "", SYNC_FLAGS
     ),
     Command(
         "wait",

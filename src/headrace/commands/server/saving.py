@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, parse_i64
-from headrace.commands.call import Call, write_synced
+from headrace.commands.call import Call, write_waitaof_reply
 from headrace.commands.connection.client import parse_deadline
-from headrace.commands.server.replication import ACKNOWLEDGED_KEY, target_offset
+from headrace.commands.server.replication import ACKNOWLEDGEMENT_WAIT_KEY, target_offset
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger
 
 # Not a key, but used as one: clients that wait for a sync wait for it, in database 0. A real key of that
 # name does no harm: the waiters are retried in vain.
-SYNCED_KEY = b"\0synced"
+SYNC_WAIT_KEY = b"\0synced"
 
 
 class SaveRunning(CommandError):
@@ -53,7 +53,7 @@ class WaitAofOnReplica(CommandError):
     )
 
 
-class NoLog(CommandError):
+class WaitAofWithoutLog(CommandError):
     text = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."
 
 
@@ -106,11 +106,11 @@ def run_waitaof(call: Call) -> None:
     serve = serve_when_synced(local, replicas)
     if not call.policy.may_block:
         check_log_exists(call, local)
-        write_synced(call)
+        write_waitaof_reply(call)
     elif not serve(call):
-        keys = [SYNCED_KEY] if local else []
+        keys = [SYNC_WAIT_KEY] if local else []
         if replicas:
-            keys.append(ACKNOWLEDGED_KEY)
+            keys.append(ACKNOWLEDGEMENT_WAIT_KEY)
             call.server.replication.request_acknowledgements()
         call.database = call.keyspace.databases[0]
         call.wait(keys, deadline, serve, "synced")
@@ -119,7 +119,7 @@ def run_waitaof(call: Call) -> None:
 def check_log_exists(call: Call, local: int) -> None:
     """Raise NoLog if the caller waits for a sync and there is no log."""
     if local and call.server.synced_log_offset() < 0:
-        raise NoLog()
+        raise WaitAofWithoutLog()
 
 
 def serve_when_synced(local: int, replicas: int) -> Callable[[Call], bool]:
@@ -132,24 +132,24 @@ def serve_when_synced(local: int, replicas: int) -> Callable[[Call], bool]:
         check_log_exists(call, local)
         if local and call.server.synced_log_offset() <= call.session.last_write_offset:
             return False
-        if call.server.replication.count_synced(call.session.awaited_offset) < replicas:
+        if call.server.replication.count_synced_replicas(call.session.awaited_offset) < replicas:
             return False
         if replicas > 0:
             call.session.confirmed_offset = call.session.last_write_offset
-        write_synced(call)
+        write_waitaof_reply(call)
         return True
 
     return serve
 
 
-ADMIN = "admin noscript no_async_loading"
+ADMIN_FLAGS = "admin noscript no_async_loading"
 
 COMMANDS = [
     Command(
         "save",
         1,
         run_save,
-        ADMIN + " no_multi",
+        ADMIN_FLAGS + " no_multi",
         group="server",
         summary="Writes a snapshot; all other clients wait.",
         complexity="O(N), N being the bytes of all values",
@@ -158,7 +158,7 @@ COMMANDS = [
         "bgsave",
         -1,
         run_bgsave,
-        ADMIN,
+        ADMIN_FLAGS,
         group="server",
         summary="Writes a snapshot in the background.",
         syntax="[SCHEDULE]",
@@ -178,7 +178,7 @@ COMMANDS = [
         "bgrewriteaof",
         1,
         run_bgrewriteaof,
-        ADMIN,
+        ADMIN_FLAGS,
         group="server",
         summary="Rewrites the log in the background, from the present data.",
         complexity="O(1), and O(N) in the background",

@@ -13,7 +13,7 @@ import cython
 from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.rows import help_row
-from headrace.commands.scripts_interface import KILLED, ScriptsInterface
+from headrace.commands.scripts_interface import KILLED_TEXT, ScriptsInterface
 from headrace.commands.server import known_scripts
 from headrace.commands.spec import Command
 from headrace.errors import CommandError
@@ -30,15 +30,15 @@ class NegativeKeys(CommandError):
     text = "ERR Number of keys can't be negative"
 
 
-class NotLoaded(CommandError):
+class ScriptNotLoaded(CommandError):
     text = "NOSCRIPT No matching script. Please use EVAL."
 
 
-class BadFlush(CommandError):
+class BadFlushOption(CommandError):
     text = "ERR SCRIPT FLUSH only support SYNC|ASYNC option"
 
 
-class NotBusy(CommandError):
+class NoScriptRunning(CommandError):
     text = "NOTBUSY No scripts in execution right now."
 
 
@@ -49,7 +49,7 @@ class Unkillable(CommandError):
     )
 
 
-class NotReadOnly(CommandError):
+class ScriptNotReadOnly(CommandError):
     text = "ERR Can not execute a script with write flag using *_ro command."
 
 
@@ -89,7 +89,7 @@ def load_script(call: Call, text: bytes, keeps: bool) -> Script:
     return script
 
 
-def check_flags(call: Call, flags: int, read_only: bool) -> None:
+def check_script_flags(call: Call, flags: int, read_only: bool) -> None:
     """Raise CommandError if a script or function with these flags may not run now."""
     gate = call.engine.write_gate
     if not flags & NO_WRITES:
@@ -97,7 +97,7 @@ def check_flags(call: Call, flags: int, read_only: bool) -> None:
     if not flags & ALLOW_STALE:
         gate.check_script(call.session)
     if read_only and not flags & NO_WRITES:
-        raise NotReadOnly()
+        raise ScriptNotReadOnly()
 
 
 @cython.cfunc
@@ -113,8 +113,8 @@ def run_script(
     if not read_only and script.native_digest is not None and known_scripts.run_known(call, script, count):
         return
     flags = script.flags
-    if script.declared:
-        check_flags(call, flags, read_only)
+    if script.declares_flags:
+        check_script_flags(call, flags, read_only)
     else:
         scripts.check_may_run(call.session)
         flags = NO_WRITES if read_only else 0
@@ -143,7 +143,7 @@ def evaluate_digest(call: Call, read_only: cython.bint) -> cython.void:
         if script is None:
             script = scripts.scripts.get(digest.lower())
     if script is None:
-        raise NotLoaded()
+        raise ScriptNotLoaded()
     run_script(call, scripts, script, count, read_only)
 
 
@@ -183,16 +183,16 @@ def run_exists(call: Call) -> None:
 def run_flush(call: Call) -> None:
     """SCRIPT FLUSH: unload all scripts."""
     if len(call.argv) > 3 or (len(call.argv) == 3 and call.argv[2].upper() not in (b"SYNC", b"ASYNC")):
-        raise BadFlush()
+        raise BadFlushOption()
     call.engine.scripts.flush()
     call.reply.ok()
 
 
-def kill(call: Call, is_function: bool) -> None:
+def kill_running_script(call: Call, is_function: bool) -> None:
     """End the script or function that runs, unless it has written."""
     running = call.engine.scripts.running
     if running is None:
-        raise NotBusy()
+        raise NoScriptRunning()
     if running.wrote:
         raise Unkillable()
     if running.is_function != is_function:
@@ -200,13 +200,13 @@ def kill(call: Call, is_function: bool) -> None:
         raise CommandError(
             f"BUSY Redis is busy running a script. You can only call {other} KILL or SHUTDOWN NOSAVE."
         )
-    running.end_reason = KILLED
+    running.end_reason = KILLED_TEXT
     call.reply.ok()
 
 
 def run_kill(call: Call) -> None:
     """SCRIPT KILL: end the script that runs."""
-    kill(call, False)
+    kill_running_script(call, False)
 
 
 def subcommand(

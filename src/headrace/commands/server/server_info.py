@@ -18,7 +18,7 @@ from headrace.plurals import human_bytes
 from headrace.streams.stream import Stream
 from headrace.version import __version__
 
-Fields = list[tuple[str, object]]
+InfoFields = list[tuple[str, object]]
 
 BUILD_ID = hashlib.sha256(f"headrace {__version__}".encode()).hexdigest()[:16]
 LRU_CLOCK_MAX = (1 << 24) - 1  # Redis's clock of seconds wraps there
@@ -32,7 +32,7 @@ ABSENT_STATS = """
 """
 
 
-def server(call: Call) -> Fields:
+def server(call: Call) -> InfoFields:
     """Return the fields of the server section."""
     return [
         ("redis_version", call.server.redis_version),
@@ -47,7 +47,7 @@ def server(call: Call) -> Fields:
     ]
 
 
-def clients(call: Call) -> Fields:
+def clients(call: Call) -> InfoFields:
     """Return the fields of the clients section."""
     engine = call.engine
     sessions = engine.clients.values()
@@ -56,7 +56,7 @@ def clients(call: Call) -> Fields:
         ("connected_clients", sum(not session.is_replica for session in sessions)),
         ("cluster_connections", 0),
         ("blocked_clients", blocking.count - len(engine.write_gate.paused_sessions)),
-        ("tracking_clients", len(engine.tracking.active)),
+        ("tracking_clients", len(engine.tracking.active_states)),
         ("pubsub_clients", sum(session.subscription_count > 0 for session in sessions)),
         ("watching_clients", sum(session.watch is not None for session in sessions)),
         ("clients_in_timeout_table", len(blocking.deadlines)),
@@ -74,12 +74,12 @@ def group_reader_key_count(blocking: Blocking) -> int:
     )
 
 
-def no_fields(call: Call) -> Fields:
+def no_fields(call: Call) -> InfoFields:
     """Return no fields: only the server interface has fields for the section."""
     return []
 
 
-def memory(call: Call) -> Fields:
+def memory(call: Call) -> InfoFields:
     """Return the engine's fields of the memory section: those of scripts and functions."""
     scripts = call.engine.scripts
     texts = sum(map(len, call.keyspace.libraries.values()))
@@ -101,7 +101,7 @@ def memory(call: Call) -> Fields:
     ]
 
 
-def persistence(call: Call) -> Fields:
+def persistence(call: Call) -> InfoFields:
     """Return the fields of the persistence section."""
     return [
         ("loading", 0),
@@ -118,13 +118,13 @@ def calls_of(call: Call, name: bytes) -> int:
     return sum(row.calls for row in call.engine.stats.rows if row.command.name == name)
 
 
-def stats(call: Call) -> Fields:
+def stats(call: Call) -> InfoFields:
     """Return the fields of the stats section: counters since the start or CONFIG RESETSTAT."""
     keyspace = call.keyspace
     counted = call.engine.stats
     return [
         ("total_connections_received", counted.connection_count),
-        ("total_commands_processed", counted.commands),
+        ("total_commands_processed", counted.command_count),
         ("expired_keys", keyspace.expired_count),
         ("expired_stale_perc", "0.00"),
         ("evicted_keys", 0),
@@ -133,9 +133,9 @@ def stats(call: Call) -> Fields:
         ("evicted_scripts", call.engine.scripts.evicted_count),
         ("keyspace_hits", keyspace.hits),
         ("keyspace_misses", keyspace.misses),
-        ("pubsub_channels", len(call.engine.pubsub.names)),
-        ("pubsub_patterns", len(call.engine.pubsub.patterns)),
-        ("pubsubshard_channels", len(call.engine.pubsub.shards)),
+        ("pubsub_channels", len(call.engine.pubsub.channel_subscribers)),
+        ("pubsub_patterns", len(call.engine.pubsub.pattern_subscribers)),
+        ("pubsubshard_channels", len(call.engine.pubsub.shard_channel_subscribers)),
         ("tracking_total_keys", len(call.engine.tracking.readers)),
         ("tracking_total_items", call.engine.tracking.item_count),
         ("tracking_total_prefixes", len(call.engine.tracking.broadcasts)),
@@ -146,30 +146,31 @@ def stats(call: Call) -> Fields:
             sum(row.calls for row in counted.rows if row.command.name == b"restore"),
         ),
         *((name, 0) for name in ABSENT_STATS.split()),
-        *call.server.replication.counters(),
-        *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.log.denied_counts.items()),
+        *call.server.replication.info_stats_fields(),
+        *(("acl_access_denied_" + name, n) for name, n in call.engine.auth.acl_log.denied_counts.items()),
     ]
 
 
-def replication(call: Call) -> Fields:
+def replication(call: Call) -> InfoFields:
     """Return the fields of the replication section."""
     return call.server.replication.info()
 
 
-def commandstats(call: Call) -> Fields:
+def commandstats(call: Call) -> InfoFields:
     """Return for each called command: calls, time, rejected and failed calls."""
     return [
         (
             f"cmdstat_{row.command.name.decode()}",
-            f"calls={row.calls},usec={row.ns // 1000},usec_per_call={row.ns / 1000 / max(row.calls, 1):.2f},"
-            f"rejected_calls={row.rejected},failed_calls={row.failed}",
+            f"calls={row.calls},usec={row.total_ns // 1000},"
+            f"usec_per_call={row.total_ns / 1000 / max(row.calls, 1):.2f},"
+            f"rejected_calls={row.rejected_calls},failed_calls={row.failed_calls}",
         )
         for row in call.engine.stats.rows
-        if row.calls or row.rejected
+        if row.calls or row.rejected_calls
     ]
 
 
-def errorstats(call: Call) -> Fields:
+def errorstats(call: Call) -> InfoFields:
     """Return how often each error code was sent."""
     return [
         (f"errorstat_{code.decode('utf-8', 'replace')}", f"count={count}")
@@ -177,7 +178,7 @@ def errorstats(call: Call) -> Fields:
     ]
 
 
-def latencystats(call: Call) -> Fields:
+def latencystats(call: Call) -> InfoFields:
     """Return for each timed command the percentiles of its duration in microseconds."""
     settings = call.keyspace.settings
     if not settings.latency_tracking:
@@ -186,29 +187,29 @@ def latencystats(call: Call) -> Fields:
         (
             f"latency_percentiles_usec_{row.command.name.decode()}",
             ",".join(
-                f"p{percent:g}={row.latencies.percentile(percent) / 1000:.3f}"
+                f"p{percent:g}={row.latency_histogram.percentile(percent) / 1000:.3f}"
                 for percent in settings.latency_percentiles
             ),
         )
         for row in call.engine.stats.rows
-        if row.latencies is not None
+        if row.latency_histogram is not None
     ]
 
 
-def cluster(call: Call) -> Fields:
+def cluster(call: Call) -> InfoFields:
     """Return the fields of the cluster section: there is none."""
     return [("cluster_enabled", 0)]
 
 
-def keyspace(call: Call) -> Fields:
+def keyspace(call: Call) -> InfoFields:
     """Return the databases that hold keys; avg_ttl is in milliseconds."""
-    fields: Fields = []
+    fields: InfoFields = []
     for database in call.keyspace.databases:
         keys = database.size()
         if not keys:
             continue
         times = database.expiry_times
-        ttl = max(0, times.total // len(times) - call.now) if len(times) else 0
+        ttl = max(0, times.sum_of_times // len(times) - call.now) if len(times) else 0
         expires = len(times) - database.count_due()
         fields.append((f"db{database.index}", f"keys={keys},expires={expires},avg_ttl={ttl}"))
     return fields
@@ -216,17 +217,17 @@ def keyspace(call: Call) -> Fields:
 
 def waiting_entry_count(stream: Stream) -> int:
     """Return how many entries wait for others of their key, by the rule ORDERED-BY."""
-    orders = [group.pending.order for group in stream.groups()]
+    orders = [group.pending.key_order for group in stream.groups()]
     return sum(order.waiting_count for order in orders if order is not None)
 
 
-def rule_figures(call: Call) -> Fields:
+def rule_figures(call: Call) -> InfoFields:
     """Return what the rules of the present streams have done; nothing without rules."""
     found = list(call.keyspace.rule_registry.streams.values())
     if not found:
         return []
     return [
-        ("rules_streams", sum(one.stream.has_rules for one in found)),
+        ("rules_streams", sum(one.stream.may_have_rules for one in found)),
         ("rules_streams_with_work", len(call.keyspace.rule_registry.backlog)),
         ("rules_removed_entries", sum(one.removed_count for one in found)),
         ("rules_dead_letters", sum(one.dead_letter_count for one in found)),
@@ -237,7 +238,7 @@ def rule_figures(call: Call) -> Fields:
 
 
 # In the order shown: name, title, function, shown by default.
-SECTIONS: list[tuple[str, str, Callable[[Call], Fields], bool]] = [
+SECTIONS: list[tuple[str, str, Callable[[Call], InfoFields], bool]] = [
     ("server", "Server", server, True),
     ("clients", "Clients", clients, True),
     ("memory", "Memory", memory, True),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-WORDS_MAX = 32
-WORD_BYTES_MAX = 128
+ARGUMENTS_MAX = 32
+ARGUMENT_BYTES_MAX = 128
 
 
 class SlowRequest(NamedTuple):
@@ -21,7 +21,7 @@ class SlowRequest(NamedTuple):
     microseconds: int
     words: list[bytes]
     address: bytes
-    name: bytes
+    client_name: bytes
 
 
 class SlowLog:
@@ -35,7 +35,7 @@ class SlowLog:
         self, at_s: int, microseconds: int, words: list[bytes], address: bytes, name: bytes, max_requests: int
     ) -> None:
         """Store the request; keep at most `max_requests`. Secrets must have been removed from `words`."""
-        request = SlowRequest(self.next_number, at_s, microseconds, shortened(words), address, name)
+        request = SlowRequest(self.next_number, at_s, microseconds, shortened_arguments(words), address, name)
         self.next_number += 1
         self.requests.appendleft(request)
         while len(self.requests) > max_requests:
@@ -46,16 +46,16 @@ class SlowLog:
         self.requests.clear()
 
 
-def shortened(words: list[bytes]) -> list[bytes]:
+def shortened_arguments(words: list[bytes]) -> list[bytes]:
     """Return the stored part of a request; its last item counts the omitted arguments."""
-    if len(words) <= WORDS_MAX:
-        return [shortened_word(word) for word in words]
-    kept = [shortened_word(word) for word in words[: WORDS_MAX - 1]]
+    if len(words) <= ARGUMENTS_MAX:
+        return [shortened_argument(word) for word in words]
+    kept = [shortened_argument(word) for word in words[: ARGUMENTS_MAX - 1]]
     return [*kept, b"... (%d more arguments)" % (len(words) - len(kept))]
 
 
-def shortened_word(word: bytes) -> bytes:
+def shortened_argument(word: bytes) -> bytes:
     """Return the stored part of an argument."""
-    if len(word) <= WORD_BYTES_MAX:
+    if len(word) <= ARGUMENT_BYTES_MAX:
         return word
-    return word[:WORD_BYTES_MAX] + b"... (%d more bytes)" % (len(word) - WORD_BYTES_MAX)
+    return word[:ARGUMENT_BYTES_MAX] + b"... (%d more bytes)" % (len(word) - ARGUMENT_BYTES_MAX)

@@ -43,7 +43,7 @@ def run_reset(call: Call) -> None:
     call.reply.ok()
 
 
-FLAGS = "admin loading stale"
+SUBCOMMAND_FLAGS = "admin loading stale"
 
 SUBCOMMANDS = [
     server_command(
@@ -53,7 +53,7 @@ SUBCOMMANDS = [
         "2.2.12",
         "Returns the latest slow requests.",
         "[count]",
-        FLAGS,
+        SUBCOMMAND_FLAGS,
         tips="request_policy:all_nodes nondeterministic_output",
     ),
     server_command(
@@ -62,7 +62,7 @@ SUBCOMMANDS = [
         run_len,
         "2.2.12",
         "Counts the recorded requests.",
-        flags=FLAGS,
+        flags=SUBCOMMAND_FLAGS,
         tips="request_policy:all_nodes response_policy:agg_sum nondeterministic_output",
     ),
     server_command(
@@ -71,7 +71,7 @@ SUBCOMMANDS = [
         run_reset,
         "2.2.12",
         "Deletes the recorded requests.",
-        flags=FLAGS,
+        flags=SUBCOMMAND_FLAGS,
         tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
 ]

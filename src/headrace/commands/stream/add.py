@@ -75,7 +75,7 @@ class TwoIfLast(CommandError):
     text = "ERR syntax error, IFLAST specified multiple times"
 
 
-class NotScheduled(CommandError):
+class BadScheduledAdd(CommandError):
     text = "ERR syntax error, DELAY and DUE are the only option of their XADD, and its ID must be *"
 
 
@@ -96,7 +96,7 @@ class XAddRequest:
 
     make_stream: cython.bint
     trim: TrimOptions | None  # None if there are no options
-    source: cython.int
+    id_source: cython.int
     ms: cython.ulonglong
     seq: cython.ulonglong
     id_at: cython.Py_ssize_t
@@ -107,7 +107,7 @@ class XAddRequest:
     def __init__(self) -> None:
         self.make_stream = True
         self.trim = None
-        self.source = ID_FROM_CLIENT
+        self.id_source = ID_FROM_CLIENT
         self.ms = 0
         self.seq = 0
         self.id_at = 2
@@ -121,13 +121,13 @@ class XAddRequest:
         p: cython.p_const_uchar = word
         n: cython.Py_ssize_t = len(word)
         if n == 1 and p[0] == STAR:
-            self.source = ID_FROM_CLOCK
+            self.id_source = ID_FROM_CLOCK
             return
         if 2 < n <= ID_TEXT_MAX and p[n - 1] == STAR and p[n - 2] == DASH:
             word = mem.to_bytes(p, 0, n - 2)
             if b"-" in word:  # the first dash separates
                 raise InvalidStreamId()
-            self.source = ID_WITH_NEXT_SEQUENCE
+            self.id_source = ID_WITH_NEXT_SEQUENCE
         wanted: StreamId = stream_id.parse(word, 0)
         self.ms = wanted.ms
         self.seq = wanted.seq
@@ -186,10 +186,10 @@ class XAddRequest:
         """Determine ms and seq. Raises IdTooSmall or IdsExhausted unless they exceed the stream's last ID."""
         if stream.last_ms == U64_MAX and stream.last_seq == U64_MAX:
             raise IdsExhausted()
-        if self.source == ID_FROM_CLOCK:
+        if self.id_source == ID_FROM_CLOCK:
             self._set_id_from_clock(stream, mem.as_unsigned(max(now, 0)))
             return
-        if self.source == ID_WITH_NEXT_SEQUENCE and self.ms == stream.last_ms:
+        if self.id_source == ID_WITH_NEXT_SEQUENCE and self.ms == stream.last_ms:
             if stream.last_seq == U64_MAX:
                 raise IdTooSmall()
             self.seq = stream.last_seq + 1
@@ -220,14 +220,14 @@ def parse(call: Call) -> XAddRequest:
     if _is_no_option(argv[2]):
         request.read_id(argv[2])
     elif is_scheduled(argv):
-        request.source = ID_WHEN_DUE
+        request.id_source = ID_WHEN_DUE
         return request
     else:
         request.id_at = _read_options(request, call, argv)
     pairs: cython.Py_ssize_t = n - request.id_at - 1
     if pairs < 2 or pairs % 2 != 0:
         raise WrongArgumentCount("xadd")
-    if request.source == ID_FROM_CLIENT and request.ms == 0 and request.seq == 0:
+    if request.id_source == ID_FROM_CLIENT and request.ms == 0 and request.seq == 0:
         raise IdZero()
     return request
 
@@ -256,7 +256,7 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
     if at < n:
         request.read_id(argv[at])
     trim.check_options(False, call.keyspace.settings.stream_node_max_entries, call.replayed())
-    if request.pid_at != 0 and request.source != ID_FROM_CLOCK and at < n and not call.replayed():
+    if request.pid_at != 0 and request.id_source != ID_FROM_CLOCK and at < n and not call.replayed():
         raise IdmpOfChosenId()
     request.trim = trim
     return at
@@ -267,7 +267,7 @@ def run(call: Call) -> None:
     request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
-    if request.source == ID_WHEN_DUE:
+    if request.id_source == ID_WHEN_DUE:
         schedule(call)
         return
     found: Stream | None = call.database.stream(key)
@@ -288,7 +288,7 @@ def run(call: Call) -> None:
         call.reply.null()
         return
     if stream.rules is not None and not call.replayed():
-        check_room(call, key, stream, stream.rules)
+        check_stream_not_full(call, key, stream, stream.rules)
     request.choose_id(stream, call.now)
     if stream.rules is not None and request.trim is not None:
         request.trim.check_strict_add(call, key, stream, request.ms, request.seq)
@@ -314,7 +314,7 @@ def run(call: Call) -> None:
     effect: list[bytes] | None = _effect(request, argv, stream) if call.effects.recording else None
     if effect is not None and request.trim is not None and request.trim.deletions is not None:
         redis7_forms.add_form_of_trim(call, effect, stream, request.trim.deletions)
-    call.changed_and_ready(key, "t", b"xadd", effect)
+    call.finish_change_and_retry(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
 
@@ -329,7 +329,7 @@ def schedule(call: Call) -> None:
     """Add the entry to the stream of scheduled entries; reply with its ID there."""
     argv = call.argv
     if len(argv) < 5 or argv[4] != b"*":
-        raise NotScheduled()
+        raise BadScheduledAdd()
     if not argv[3].isdigit() or len(argv[3]) > TIME_DIGITS_MAX:
         raise TimeOutOfRange()
     call.database.stream(argv[1])  # raises WrongType
@@ -342,10 +342,10 @@ def schedule(call: Call) -> None:
         call.keyspace.rule_registry.mark_changed(stream)
 
 
-def check_room(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> None:
+def check_stream_not_full(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> None:
     """Raise StreamFull if the rules of the stream do not let it grow."""
     archived = watermark.archived_id(call.database, key, stream) if rules.keep_unarchived else None
-    limit = retention.reached_limit(stream, rules, archived)
+    limit = retention.reached_limit_name(stream, rules, archived)
     if limit:
         ruled = call.keyspace.rule_registry.streams.get(stream)
         if ruled is not None:
@@ -365,10 +365,10 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
     known: StreamId | None = None
     if memory is not None:
         known = memory.lookup(call.argv[request.pid_at], iid)
-    if request.source != ID_FROM_CLOCK or (known is None and not call.replayed()):
+    if request.id_source != ID_FROM_CLOCK or (known is None and not call.replayed()):
         return False
     if memory is not None:
-        memory.duplicates += 1
+        memory.duplicate_count += 1
     if known is None:
         call.reply.null()
     else:
@@ -380,13 +380,13 @@ def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) 
 @cython.cfunc
 def _effect(request: XAddRequest, argv: list[bytes], stream: Stream) -> list[bytes]:
     """Return the XADD that repeats this one, independently of the clock."""
-    if request.source == ID_FROM_CLIENT and request.trim is None:
+    if request.id_source == ID_FROM_CLIENT and request.trim is None:
         return argv
     words: list[bytes] = argv[:]
-    if request.source != ID_FROM_CLIENT:
+    if request.id_source != ID_FROM_CLIENT:
         words[request.id_at] = stream_id.text_of(request.ms, request.seq)
     if request.trim is not None:
-        request.trim.make_exact(stream, words)
+        request.trim.replace_by_exact_trim(stream, words)
     if request.if_last_at != 0:
         del words[request.if_last_at : request.if_last_at + 2]
     return words

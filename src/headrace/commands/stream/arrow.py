@@ -27,7 +27,7 @@ from headrace.arrow.ipc import BatchMessage
 from headrace.arrow.malformed import MalformedEntry
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.spec import HEADRACE_VERSION, Command
+from headrace.commands.spec import SINCE_HEADRACE, Command
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.resp.writer import ReplyWriter
 from headrace.streams.iterator import StreamIterator
@@ -45,13 +45,13 @@ class XArrowRequest:
     """A parsed XARROW, without the range."""
 
     count: cython.longlong
-    anchor: cython.bint
+    wants_anchor: cython.bint
     mode: str
     columns: list[Column]
 
     def __init__(self, words: Arguments) -> None:
         self.count = COUNT_DEFAULT
-        self.anchor = False
+        self.wants_anchor = False
         self.mode = "PERMISSIVE"
         while not words.take_flag(b"COLUMNS"):
             if words.take_option(b"COUNT"):
@@ -63,7 +63,7 @@ class XArrowRequest:
                 if self.mode not in malformed.MODES:
                     raise CommandError("ERR MODE must be PERMISSIVE, DROPMALFORMED or FAILFAST")
             elif words.take_flag(b"ANCHOR"):
-                self.anchor = True
+                self.wants_anchor = True
             else:
                 raise InvalidSyntax()
         pairs: cython.longlong = words.next_integer()
@@ -85,13 +85,13 @@ def run_arrow(call: Call) -> None:
     name: str = call.argv[1].decode(errors="replace")
     encoder: RangeEncoder = RangeEncoder(request.columns, name, request.mode)
     stream: Stream | None = call.database.stream(call.argv[1])
-    lost: cython.bint = request.anchor
+    lost: cython.bint = request.wants_anchor
     more: cython.bint = False
     entries: StreamIterator
     try:
         if stream is not None:
             entries = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, False)
-            if request.anchor:
+            if request.wants_anchor:
                 lost = not encoder.skip_anchor(entries, first.ms, first.seq)
             more = encoder.encode(entries, request.count)
     except MalformedEntry as refused:
@@ -120,9 +120,9 @@ def _write_message(reply: ReplyWriter, message: BatchMessage, rows: cython.Py_ss
     """Write the message as a bulk string, from its pieces."""
     head: bytearray = message.head(rows)
     piece: GrowableBuffer
-    reply.open_bulk(len(head) + message.size)
+    reply.open_bulk(len(head) + message.body_bytes)
     reply.raw_from(head, 0, len(head))
-    for piece in message.pieces:
+    for piece in message.body_buffers:
         reply.raw_from(piece.p, 0, piece.used)
         reply.raw_from(ZEROS, 0, ipc.padded(piece.used) - piece.used)
     reply.raw(b"\r\n")
@@ -136,7 +136,7 @@ COMMANDS = [
         "readonly",
         keys="1: RO access",
         group="stream",
-        since=HEADRACE_VERSION,
+        since=SINCE_HEADRACE,
         summary="Reads the entries of a stream between two IDs as an Arrow record batch of typed columns.",
         complexity="O(n) for the n entries that are read, at most 20,000 and some 2 MiB",
         syntax="key start end [COUNT count] [ANCHOR] [MODE PERMISSIVE|DROPMALFORMED|FAILFAST]"

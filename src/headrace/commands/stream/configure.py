@@ -49,16 +49,16 @@ class XCfgSetRequest:
 
     duration_s: cython.longlong
     maxsize: cython.longlong
-    added: cython.longlong  # the lifetime counters: set only by a log
-    duplicates: cython.longlong
+    iids_added: cython.longlong  # the lifetime counters: set only by a log
+    iids_duplicates: cython.longlong
     rules: list[bytes]  # names and values of rules, in turns
     make_stream: cython.bint
 
     def __init__(self) -> None:
         self.duration_s = NOT_GIVEN
         self.maxsize = NOT_GIVEN
-        self.added = NOT_GIVEN
-        self.duplicates = NOT_GIVEN
+        self.iids_added = NOT_GIVEN
+        self.iids_duplicates = NOT_GIVEN
         self.rules = []
         self.make_stream = False
 
@@ -85,9 +85,9 @@ class XCfgSetRequest:
                 if not 1 <= self.maxsize <= MAXSIZE_MAX:
                     raise MaxsizeOutOfRange()
             elif replayed and arguments.is_keyword(argv[at], b"IIDS-ADDED"):
-                self.added = arguments.parse_i64(argv[at + 1])
+                self.iids_added = arguments.parse_i64(argv[at + 1])
             elif replayed and arguments.is_keyword(argv[at], b"IIDS-DUPLICATES"):
-                self.duplicates = arguments.parse_i64(argv[at + 1])
+                self.iids_duplicates = arguments.parse_i64(argv[at + 1])
             elif StreamRules.has_rule(argv[at]):
                 self.rules += argv[at : at + 2]
             else:
@@ -115,11 +115,11 @@ def run(call: Call) -> None:
     strict_rules.check_strict_may_be_set(call, call.argv[1], rules)
     if rules.limits_memory() and not before.limits_memory() and not call.replayed():
         open_cold_storage(call)
-    start: cython.Py_ssize_t = call.effects.position()
+    start: cython.Py_ssize_t = call.effects.next_index()
     if found is None:
         store_empty_stream(call, stream)
-    if request.added != NOT_GIVEN or request.duplicates != NOT_GIVEN:
-        restore_counters(call, stream, request)
+    if request.iids_added != NOT_GIVEN or request.iids_duplicates != NOT_GIVEN:
+        restore_iid_counters(call, stream, request)
     set_idempotency_options(call, stream, request)
     if rules != before:
         stream.rules = rules if rules != NO_STREAM_RULES else None
@@ -131,7 +131,7 @@ def run(call: Call) -> None:
 
 def open_cold_storage(call: Call) -> None:
     """Open the cold storage for HOT-BYTES or HOT-AGE. Raises CommandError if that is not possible."""
-    opener = call.keyspace.rule_registry.on_hot
+    opener = call.keyspace.rule_registry.open_cold_storage
     if opener is None:
         raise InvalidRule(
             f"{' and '.join(HOT_RULES)} need a data directory, and these data are in memory only"
@@ -170,11 +170,11 @@ def set_idempotency_options(call: Call, stream: Stream, request: XCfgSetRequest)
 
 
 @cython.cfunc
-def restore_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cython.void:
+def restore_iid_counters(call: Call, stream: Stream, request: XCfgSetRequest) -> cython.void:
     """Restore the lifetime counters of a stream from a rewritten log."""
     memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
-    memory.added = mem.as_unsigned(request.added)
-    memory.duplicates = mem.as_unsigned(request.duplicates)
+    memory.added_count = mem.as_unsigned(request.iids_added)
+    memory.duplicate_count = mem.as_unsigned(request.iids_duplicates)
     call.count_and_record_changes(1)
 
 

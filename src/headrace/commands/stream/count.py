@@ -9,7 +9,7 @@ import cython
 
 from headrace import mem
 from headrace.commands.call import Call
-from headrace.commands.spec import HEADRACE_VERSION, Command
+from headrace.commands.spec import SINCE_HEADRACE, Command
 from headrace.streams import entry_counts
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -35,7 +35,7 @@ COMMANDS = [
         "readonly fast",
         keys="1: RO",
         group="stream",
-        since=HEADRACE_VERSION,
+        since=SINCE_HEADRACE,
         summary="Counts the entries of a stream between two IDs, without reading them.",
         complexity="O(log n) for a stream of n entries",
         syntax="key start end",

@@ -38,18 +38,18 @@ class DeleteOptions:
     """The options of XDELEX after its key, and of XACKDEL after its group."""
 
     policy: cython.int  # a policy of references.py
-    count: cython.Py_ssize_t  # how many IDs
+    id_count: cython.Py_ssize_t  # how many IDs
     ids_at: cython.Py_ssize_t
 
     def __init__(self) -> None:
         self.policy = references.KEEPREF
-        self.count = 0
+        self.id_count = 0
         self.ids_at = 0
 
     @cython.ccall
     def ids(self, argv: list[bytes]) -> list[StreamId]:
         """Return the IDs of the request, parsed. Raises InvalidStreamId."""
-        return [stream_id.parse(word, 0) for word in argv[self.ids_at : self.ids_at + self.count]]
+        return [stream_id.parse(word, 0) for word in argv[self.ids_at : self.ids_at + self.id_count]]
 
 
 @cython.cfunc
@@ -68,12 +68,12 @@ def parse_delete_options(argv: list[bytes], at: cython.Py_ssize_t) -> DeleteOpti
             policy_given = True
             at += 1
         elif arguments.is_keyword(argv[at], b"IDS") and at + 1 < len(argv):
-            request.count = arguments.parse_id_count(argv, at + 1, BadIdCount, IdCountMismatch)
+            request.id_count = arguments.parse_id_count(argv, at + 1, BadIdCount, IdCountMismatch)
             request.ids_at = at + 2
-            at = request.ids_at + request.count
+            at = request.ids_at + request.id_count
         else:
             raise InvalidSyntax()
-    if request.count == 0:
+    if request.id_count == 0:
         raise NoIds()
     return request
 
@@ -100,13 +100,13 @@ def run(call: Call) -> None:
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
-        strict_rules.check_entries(call, key, stream, False, ids, None)
+        strict_rules.check_entry_deletion(call, key, stream, False, ids, None)
     for wanted in ids:
         if stream.delete(wanted.ms, wanted.seq):
             deleted += 1
     if deleted > 0:
         call.keyspace.changes += deleted - 1  # changed() counts one
-        call.changed(key, "t", b"xdel", argv)
+        call.finish_change(key, "t", b"xdel", argv)
     call.reply.integer(deleted)
 
 
@@ -120,7 +120,7 @@ def run_by_policy(call: Call) -> None:
     stream: Stream | None = call.database.stream(key)
     request: DeleteOptions = parse_delete_options(call.argv, 2)
     if stream is None:
-        write_missing(call, request.count)
+        write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(call.argv)
     cold_reads.require_deletion(stream, ids)
@@ -131,8 +131,8 @@ def run_by_policy(call: Call) -> None:
     wanted: StreamId
     if stream.rules is not None:
         acked_only: cython.bint = request.policy == references.ACKED
-        strict_rules.check_entries(call, key, stream, acked_only, ids, None)
-    call.reply.array(request.count)
+        strict_rules.check_entry_deletion(call, key, stream, acked_only, ids, None)
+    call.reply.array(request.id_count)
     for wanted in ids:
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.reply.integer(2)

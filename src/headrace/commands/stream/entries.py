@@ -22,19 +22,19 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 def write_entry(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
     """Write the iterator's present entry. Returns 0: an int is cheaper to check for errors than void."""
     reply.array(2)
-    return write_parts(reply, entry)
+    return write_id_and_fields(reply, entry)
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def write_parts(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
+def write_id_and_fields(reply: ReplyWriter, entry: StreamIterator) -> cython.int:
     """Write the ID and the fields of the iterator's present entry, without the array around them."""
     walk: EntryWalk | None = entry.walk
     assert walk is not None
     reply.stream_id(entry.ms, entry.seq)
     reply.array(2 * entry.field_count)
     while walk.next_piece():
-        reply.bulk_from(walk.text, walk.text_at, walk.size)
+        reply.bulk_from(walk.text_pointer, walk.text_at, walk.text_size)
     return 0
 
 
@@ -51,7 +51,9 @@ def write_entries(reply: ReplyWriter, entries: StreamIterator, count: cython.lon
 
 
 @cython.cfunc
-def write_after(reply: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget) -> cython.longlong:
+def write_entries_after(
+    reply: ReplyWriter, stream: Stream, after: StreamId, budget: ReplyBudget
+) -> cython.longlong:
     """Write an array of the entries above the ID that fit the budget; return how many.
 
     after: any ID but the greatest.

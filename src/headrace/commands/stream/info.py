@@ -74,7 +74,7 @@ def run_stream(call: Call) -> None:
             reply.bulk(first_error or last_error)
         write_rules(reply, stream.rules)
         return
-    count: cython.longlong = parse_full(argv)
+    count: cython.longlong = parse_full_count(argv)
     reply.map(15 + extra_pair_count(stream) + (1 if stream.run_count() > 0 else 0))
     write_counters(reply, stream)
     reply.bulk(b"entries")
@@ -112,7 +112,7 @@ def write_first_or_last(
 
 
 @cython.cfunc
-def parse_full(argv: list[bytes]) -> cython.longlong:
+def parse_full_count(argv: list[bytes]) -> cython.longlong:
     """Return the COUNT of `XINFO STREAM key FULL [COUNT count]`; 0 shows all."""
     n: cython.Py_ssize_t = len(argv)
     if n not in (4, 6) or not arguments.is_keyword(argv[3], b"FULL"):
@@ -152,9 +152,9 @@ def write_counters(reply: ReplyWriter, stream: Stream) -> cython.void:
     reply.bulk(b"iids-tracked")
     reply.integer(0 if memory is None else memory.iid_count())
     reply.bulk(b"iids-added")
-    reply.integer(0 if memory is None else mem.as_signed(memory.added))
+    reply.integer(0 if memory is None else mem.as_signed(memory.added_count))
     reply.bulk(b"iids-duplicates")
-    reply.integer(0 if memory is None else mem.as_signed(memory.duplicates))
+    reply.integer(0 if memory is None else mem.as_signed(memory.duplicate_count))
 
 
 @cython.cfunc
@@ -173,7 +173,7 @@ def write_cold(reply: ReplyWriter, stream: Stream) -> cython.void:
     reply.bulk(b"cold-entries")
     reply.integer(cold.totals.entry_count)
     reply.bulk(b"cold-bytes")
-    reply.integer(cold.totals.memory_bytes)
+    reply.integer(cold.totals.bytes_if_loaded)
     reply.bulk(b"cold-files")
     reply.integer(cold.file_count())
 
@@ -186,7 +186,7 @@ def write_file_names(reply: ReplyWriter, stream: Stream) -> cython.void:
         return
     reply.bulk(b"cold-file-names")
     reply.array(cold.file_count())
-    for file in cold.runs_of_files:
+    for file in cold.run_count_by_file:
         reply.bulk(str(getattr(file, "name", file)).encode())
 
 
@@ -204,7 +204,7 @@ def write_rules(reply: ReplyWriter, rules: Rules | None) -> cython.void:
 
 
 @cython.cfunc
-def write_progress(reply: ReplyWriter, stream: Stream, group: Group) -> cython.void:
+def write_position_and_lag(reply: ReplyWriter, stream: Stream, group: Group) -> cython.void:
     """Write the group's position and its lag; null for an unknown number."""
     lag: cython.longlong = delivery.lag(stream, group)
     reply.bulk(b"last-delivered-id")
@@ -224,18 +224,18 @@ def write_progress(reply: ReplyWriter, stream: Stream, group: Group) -> cython.v
 @cython.cfunc
 def write_losses(reply: ReplyWriter, group: Group, unread: cython.longlong) -> cython.void:
     """Write the pairs of the lost entries; nothing if there are none."""
-    if unread == 0 and group.lost_pending == 0:
+    if unread == 0 and group.lost_pending_count == 0:
         return
     reply.bulk(b"lost-unread")
     reply.integer(unread)
     reply.bulk(b"lost-pending")
-    reply.integer(group.lost_pending)
+    reply.integer(group.lost_pending_count)
 
 
 @cython.cfunc
 def extra_group_pair_count(group: Group, unread: cython.longlong) -> cython.Py_ssize_t:
     """Return how many pairs are shown that Redis does not have: of lost entries, and of rules."""
-    pairs: cython.Py_ssize_t = 0 if unread == 0 and group.lost_pending == 0 else 2
+    pairs: cython.Py_ssize_t = 0 if unread == 0 and group.lost_pending_count == 0 else 2
     return pairs if group.rules is None else pairs + 1
 
 
@@ -243,7 +243,7 @@ def extra_group_pair_count(group: Group, unread: cython.longlong) -> cython.Py_s
 def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.longlong) -> cython.void:
     """Write a group as FULL shows it, with at most `count` (0: all) pending entries in each list."""
     pending: PendingEntries = group.pending
-    slot: cython.Py_ssize_t = pending.first_from(0, 0)
+    slot: cython.Py_ssize_t = pending.first_by_id_from(0, 0)
     shown: cython.longlong = 0
     owner: Consumer | None
     consumer: Consumer
@@ -251,7 +251,7 @@ def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.
     reply.map(8 + extra_group_pair_count(group, unread))
     reply.bulk(b"name")
     reply.bulk(group.name)
-    write_progress(reply, stream, group)
+    write_position_and_lag(reply, stream, group)
     reply.bulk(b"pel-count")
     reply.integer(pending.count)
     reply.bulk(b"nacked-count")
@@ -266,7 +266,7 @@ def write_group(reply: ReplyWriter, stream: Stream, group: Group, count: cython.
         reply.integer(pending.delivery_time_of(slot))
         reply.integer(pending.delivery_count_of(slot))
         shown += 1
-        slot = pending.after(slot)
+        slot = pending.next_by_id(slot)
     reply.close_array(mark, shown)
     reply.bulk(b"consumers")
     reply.array(group.consumer_count())
@@ -281,7 +281,7 @@ def write_consumer(
     reply: ReplyWriter, pending: PendingEntries, consumer: Consumer, count: cython.longlong
 ) -> cython.void:
     """Write a consumer as FULL shows it, with at most `count` (0: all) of its pending entries."""
-    slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
+    slot: cython.Py_ssize_t = pending.first_of_consumer_from(consumer, 0, 0)
     shown: cython.longlong = 0
     reply.map(5)
     reply.bulk(b"name")
@@ -319,7 +319,7 @@ def run_groups(call: Call) -> None:
         reply.integer(group.consumer_count())
         reply.bulk(b"pending")
         reply.integer(group.pending.count)
-        write_progress(reply, stream, group)
+        write_position_and_lag(reply, stream, group)
         write_losses(reply, group, unread)
         write_rules(reply, group.rules)
 

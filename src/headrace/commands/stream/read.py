@@ -65,7 +65,7 @@ def _write_range(call: Call, first: StreamId, last: StreamId, reverse: cython.bi
         call.reply.null_array()
     else:
         if count != NO_COUNT and not reverse:
-            cold_reads.wait_for_range(stream, first.ms, first.seq, last.ms, count)
+            cold_reads.raise_unless_range_loaded(stream, first.ms, first.seq, last.ms, count)
         walk: StreamIterator = StreamIterator(stream, first.ms, first.seq, last.ms, last.seq, reverse)
         entries.write_entries(call.reply, walk, 0 if count == NO_COUNT else count)
 
@@ -92,15 +92,17 @@ class XReadRequest:
 
     options: ReadOptions
     keys: list[bytes]
-    after: list[StreamId | None]  # for each key; None is `+`: the ID before the last entry at that time
-    lowest: dict[bytes, StreamId | None]  # for each key the lowest of its IDs, once the session is blocked
+    after_ids: list[StreamId | None]  # for each key; None is `+`: the ID before the last entry at that time
+    lowest_ids: dict[
+        bytes, StreamId | None
+    ]  # for each key the lowest of its IDs, once the session is blocked
 
     def __init__(self, argv: list[bytes], now: cython.longlong) -> None:
         self.options = ReadOptions(False)
         self.options.read(argv, now)
         self.keys = []
-        self.after = []
-        self.lowest = {}
+        self.after_ids = []
+        self.lowest_ids = {}
 
     @cython.cfunc
     def resolve(self, call: Call) -> cython.void:
@@ -116,13 +118,13 @@ class XReadRequest:
             word = argv[i + pairs]
             self.keys.append(argv[i])
             if word == b"$":
-                self.after.append(StreamId(0, 0) if stream is None else stream.last_id())
+                self.after_ids.append(StreamId(0, 0) if stream is None else stream.last_id())
             elif word == b"+":
-                self.after.append(None)
+                self.after_ids.append(None)
             elif word == b">":
                 raise NewOnlyForGroups()
             else:
-                self.after.append(stream_id.parse(word, 0))
+                self.after_ids.append(stream_id.parse(word, 0))
 
     @cython.ccall
     def serve(self, call: Call) -> cython.bint:
@@ -163,12 +165,12 @@ class XReadRequest:
         after: StreamId | None
         lowest: StreamId | None
         for i in range(len(self.keys)):
-            after = self.after[i]
-            if self.keys[i] in self.lowest and after is not None:
-                lowest = self.lowest[self.keys[i]]
+            after = self.after_ids[i]
+            if self.keys[i] in self.lowest_ids and after is not None:
+                lowest = self.lowest_ids[self.keys[i]]
                 if lowest is None or stream_id.before(lowest.ms, lowest.seq, after.ms, after.seq):
                     continue
-            self.lowest[self.keys[i]] = after
+            self.lowest_ids[self.keys[i]] = after
 
     @cython.ccall
     def may_be_served(self, database: Database, key: bytes) -> cython.bint:
@@ -179,7 +181,7 @@ class XReadRequest:
         if not isinstance(value, Stream):
             return False
         stream = value
-        after = self.lowest[key]
+        after = self.lowest_ids[key]
         return after is None or stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq)
 
     @cython.cfunc
@@ -187,7 +189,7 @@ class XReadRequest:
         self, reply: ReplyWriter, stream: Stream, i: cython.Py_ssize_t, budget: ReplyBudget
     ) -> cython.Py_ssize_t:
         """Write the i-th key and its entries; return 1, or 0 and write nothing if there are none."""
-        after: StreamId | None = self.after[i]
+        after: StreamId | None = self.after_ids[i]
         if after is None:
             after = stream.last_entry_id()
             if after is None:
@@ -196,12 +198,12 @@ class XReadRequest:
         elif not stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
             return 0  # the usual case of a client that polls; also the greatest ID
         if self.options.count > 0 and self.options.maxsize == 0:
-            cold_reads.wait_for_range(stream, after.ms, after.seq, U64_MAX, budget.stream_limit())
+            cold_reads.raise_unless_range_loaded(stream, after.ms, after.seq, U64_MAX, budget.stream_limit())
         mark: cython.Py_ssize_t = reply.mark()
         if reply.protocol == 2:
             reply.array(2)
         reply.bulk(self.keys[i])
-        if entries.write_after(reply, stream, after, budget) > 0:
+        if entries.write_entries_after(reply, stream, after, budget) > 0:
             return 1
         reply.rewind(mark)
         return 0
@@ -213,7 +215,7 @@ def run_read(call: Call) -> None:
     request.resolve(call)
     if request.serve(call):
         return
-    if request.options.block == read_options.NO_BLOCK or not call.policy.may_block:
+    if request.options.block_ms == read_options.NO_BLOCK or not call.policy.may_block:
         call.reply.null_array()
     else:
         request.index_lowest_ids()
@@ -221,7 +223,7 @@ def run_read(call: Call) -> None:
         call.wait(request.keys, deadline, request.serve, "null_array", None, request.may_be_served)
 
 
-def stream_keys(argv: list[bytes]) -> list[int]:
+def stream_key_positions(argv: list[bytes]) -> list[int]:
     """Return the positions of the keys in an XREAD or XREADGROUP. Raises CommandError if it is malformed."""
     skip = {b"BLOCK": 2, b"COUNT": 2, b"MAXCOUNT": 2, b"MAXSIZE": 2, b"CLAIM": 2, b"GROUP": 3, b"NOACK": 1}
     at = 1
@@ -280,7 +282,7 @@ COMMANDS = [
         run_read,
         "readonly blocking",
         keys="STREAMS 1: RO access",
-        find_keys=stream_keys,
+        find_keys=stream_key_positions,
         group="stream",
         since="5.0.0",
         summary="Reads the entries above an ID from one or more streams; can wait for the first.",

@@ -25,7 +25,7 @@ class IdleNegative(CommandError):
     text = "ERR min-idle-time must be a positive integer"
 
 
-class Unbalanced(CommandError):
+class UnbalancedKeysAndIds(CommandError):
     """The keys and IDs do not pair up."""
 
     def __init__(self, grouped: bool) -> None:
@@ -35,7 +35,7 @@ class Unbalanced(CommandError):
         )
 
 
-class OnlyForGroups(CommandError):
+class OptionOnlyForGroups(CommandError):
     """An option of XREADGROUP was given to XREAD."""
 
     def __init__(self, option: str) -> None:
@@ -65,24 +65,26 @@ class CountAboveMaxcount(CommandError):
 class ReadOptions:
     """The options of one XREAD or, if grouped, XREADGROUP."""
 
-    grouped: cython.bint
+    is_group_read: cython.bint
     count: cython.longlong  # maximum entries of one stream; 0: no limit
     maxcount: cython.longlong  # maximum entries of all streams; 0: no limit
     maxsize: cython.longlong  # bytes of the reply; 0: no limit
-    block: cython.longlong  # milliseconds; 0: without a limit; NO_BLOCK: not at all
-    claim: cython.longlong  # minimum idle time in milliseconds of entries to claim; NO_CLAIM: do not claim
+    block_ms: cython.longlong  # milliseconds; 0: without a limit; NO_BLOCK: not at all
+    claim_idle_ms: (
+        cython.longlong
+    )  # minimum idle time in milliseconds of entries to claim; NO_CLAIM: do not claim
     noack: cython.bint
     group: bytes | None
     consumer: bytes | None
     streams_at: cython.Py_ssize_t  # index of the first key
 
     def __init__(self, grouped: cython.bint) -> None:
-        self.grouped = grouped
+        self.is_group_read = grouped
         self.count = 0
         self.maxcount = 0
         self.maxsize = 0
-        self.block = NO_BLOCK
-        self.claim = NO_CLAIM
+        self.block_ms = NO_BLOCK
+        self.claim_idle_ms = NO_CLAIM
         self.noack = False
         self.group = None
         self.consumer = None
@@ -96,7 +98,7 @@ class ReadOptions:
             if at >= len(argv):
                 raise InvalidSyntax()
             at = self._read_option(argv, at, now)
-        if self.grouped and self.group is None:
+        if self.is_group_read and self.group is None:
             raise GroupMissing()
         if self.maxcount > 0 and self.count > self.maxcount:
             raise CountAboveMaxcount()
@@ -110,12 +112,12 @@ class ReadOptions:
         left: cython.Py_ssize_t = len(argv) - at - 1
         if left >= 1 and arguments.is_keyword(word, b"STREAMS"):
             if left % 2 != 0:
-                raise Unbalanced(self.grouped)
+                raise UnbalancedKeysAndIds(self.is_group_read)
             self.streams_at = at + 1
         elif left >= 1 and arguments.is_keyword(word, b"COUNT"):
             self.count = max(0, arguments.parse_i64(argv[at + 1]))
         elif left >= 1 and arguments.is_keyword(word, b"BLOCK"):
-            self.block = arguments.parse_timeout(argv[at + 1], now)
+            self.block_ms = arguments.parse_timeout(argv[at + 1], now)
         elif left >= 2 and arguments.is_keyword(word, b"GROUP"):
             self._for_groups("GROUP")
             self.group = argv[at + 1]
@@ -131,21 +133,21 @@ class ReadOptions:
             self.maxsize = _parse_limit(argv[at + 1], "MAXSIZE")
         elif left >= 1 and arguments.is_keyword(word, b"CLAIM"):
             self._for_groups("CLAIM")
-            self.claim = _parse_idle(argv[at + 1])
+            self.claim_idle_ms = _parse_idle(argv[at + 1])
         else:
             raise InvalidSyntax()
         return at + 2
 
     @cython.cfunc
     def _for_groups(self, option: str) -> cython.void:
-        if not self.grouped:
-            raise OnlyForGroups(option)
+        if not self.is_group_read:
+            raise OptionOnlyForGroups(option)
 
     @cython.ccall
     @cython.exceptval(check=False)
     def deadline(self, now: cython.longlong) -> cython.longlong:
         """Return the deadline of a wait that begins now; 0 means never."""
-        return now + self.block if self.block > 0 else 0
+        return now + self.block_ms if self.block_ms > 0 else 0
 
 
 @cython.cfunc

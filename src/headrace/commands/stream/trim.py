@@ -30,7 +30,7 @@ MINID = cython.declare(cython.int, 2)
 # An approximate trim without LIMIT visits about a hundred nodes, so that it does not delay other clients.
 NODES_PER_TRIM = cython.declare(cython.longlong, 100)
 UNBOUNDED_NODES_LIMIT = cython.declare(cython.longlong, 10_000)  # if nodes may hold any number of entries
-LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
+DEFAULT_LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 NO_POLICY = cython.declare(cython.int, -1)
@@ -92,13 +92,13 @@ class TrimOptions:
     strategy: cython.int
     approximate: cython.bint
     maxlen: cython.longlong
-    ms: cython.ulonglong  # the threshold of MINID
-    seq: cython.ulonglong
+    minid_ms: cython.ulonglong  # the threshold of MINID
+    minid_seq: cython.ulonglong
     limit: cython.longlong  # maximum entries an approximate trim removes; 0: no limit
     limit_given: cython.bint
     strategy_at: cython.Py_ssize_t  # index of the strategy, and of its threshold, in argv
     threshold_at: cython.Py_ssize_t
-    removed: cython.longlong  # entries removed, after apply()
+    removed_count: cython.longlong  # entries removed, after apply()
     policy: cython.int  # for references of groups; NO_POLICY: not given, which means KEEPREF
     deletions: Deletions | None  # what apply() has removed, if it was asked to note that
 
@@ -106,13 +106,13 @@ class TrimOptions:
         self.strategy = NO_TRIM
         self.approximate = False
         self.maxlen = 0
-        self.ms = 0
-        self.seq = 0
+        self.minid_ms = 0
+        self.minid_seq = 0
         self.limit = 0
         self.limit_given = False
         self.strategy_at = 0
         self.threshold_at = 0
-        self.removed = 0
+        self.removed_count = 0
         self.policy = NO_POLICY
         self.deletions = None
 
@@ -142,8 +142,8 @@ class TrimOptions:
         if arguments.is_keyword(word, b"MINID"):
             self._begin(MINID, argv, at)
             threshold: StreamId = stream_id.parse(argv[self.threshold_at], 0)
-            self.ms = threshold.ms
-            self.seq = threshold.seq
+            self.minid_ms = threshold.ms
+            self.minid_seq = threshold.seq
             return self.threshold_at + 1
         if arguments.is_keyword(word, b"LIMIT"):
             self.limit = arguments.parse_i64(argv[at + 1])
@@ -202,13 +202,13 @@ class TrimOptions:
             DamagedColdRun: if it cannot be read.
         """
         if self.strategy != NO_TRIM and stream.run_count() > 0:
-            trimming.require_last_run(
+            trimming.ensure_last_run_loaded(
                 stream,
                 references.KEEPREF if self.policy == NO_POLICY else self.policy,
                 self.strategy == MINID,
                 mem.as_unsigned(self.maxlen),
-                self.ms,
-                self.seq,
+                self.minid_ms,
+                self.minid_seq,
                 self.limit,
                 added,
             )
@@ -224,15 +224,15 @@ class TrimOptions:
             self.deletions = deletions.new_deletions(stream)
         if self.strategy == MAXLEN:
             maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
-            self.removed = trimming.trim_by_length(
+            self.removed_count = trimming.trim_by_length(
                 stream, maxlen, self.approximate, self.limit, policy, self.deletions
             )
         elif self.strategy == MINID:
             approximate: cython.bint = self.approximate
-            self.removed = trimming.trim_by_id(
-                stream, self.ms, self.seq, approximate, self.limit, policy, self.deletions
+            self.removed_count = trimming.trim_by_id(
+                stream, self.minid_ms, self.minid_seq, approximate, self.limit, policy, self.deletions
             )
-        return self.removed
+        return self.removed_count
 
     @cython.cfunc
     def check_strict(self, call: Call, key: bytes, stream: Stream) -> cython.void:
@@ -251,7 +251,7 @@ class TrimOptions:
         acked_only: cython.bint = self.policy == references.ACKED
         strict_rules.check_trim(call, key, stream, acked_only, self._count_reached(stream, 1))
         if (self.strategy == MAXLEN and self.maxlen == 0) or (
-            self.strategy == MINID and stream_id.before(ms, seq, self.ms, self.seq)
+            self.strategy == MINID and stream_id.before(ms, seq, self.minid_ms, self.minid_seq)
         ):
             strict_rules.check_new_entry_trim(call, key, stream, acked_only)
 
@@ -262,15 +262,15 @@ class TrimOptions:
             stream,
             self.strategy == MINID,
             mem.as_unsigned(self.maxlen),
-            self.ms,
-            self.seq,
+            self.minid_ms,
+            self.minid_seq,
             self.approximate and self.policy <= references.KEEPREF,
             self.limit,
             added,
         )
 
     @cython.cfunc
-    def make_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
+    def replace_by_exact_trim(self, stream: Stream, words: list[bytes]) -> cython.void:
         """Change the trim in `words`, already applied to the stream, to an exact one with the same result."""
         if self.policy == references.ACKED and self.strategy == MAXLEN:
             self._make_acked_exact(stream, words)
@@ -282,7 +282,7 @@ class TrimOptions:
                 words[self.threshold_at] = first_record_id(stream)
             else:
                 asked: bytes = words[self.threshold_at]
-                words[self.threshold_at] = self._trimmed_through(stream, self.ms, self.seq, asked)
+                words[self.threshold_at] = self._trimmed_through(stream, self.minid_ms, self.minid_seq, asked)
 
     @cython.cfunc
     def _make_acked_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
@@ -292,7 +292,7 @@ class TrimOptions:
         """
         if self.threshold_at > self.strategy_at + 1:
             words[self.strategy_at + 1] = b"="
-        if self.removed == 0:
+        if self.removed_count == 0:
             words[self.threshold_at] = b"%d" % stream.length
         else:
             words[self.strategy_at] = b"MINID"
@@ -333,8 +333,8 @@ def default_limit(node_entries_max: cython.longlong) -> cython.longlong:
     """Return how many entries an approximate trim may remove without LIMIT."""
     if node_entries_max <= 0:
         return UNBOUNDED_NODES_LIMIT
-    if node_entries_max > LIMIT_MAX // NODES_PER_TRIM:
-        return LIMIT_MAX
+    if node_entries_max > DEFAULT_LIMIT_MAX // NODES_PER_TRIM:
+        return DEFAULT_LIMIT_MAX
     return node_entries_max * NODES_PER_TRIM
 
 
@@ -378,11 +378,11 @@ def trim_stream(call: Call) -> cython.longlong:
     if removed > 0:
         effect: list[bytes] = call.argv.copy()
         if call.effects.recording:
-            trim.make_exact(stream, effect)
+            trim.replace_by_exact_trim(stream, effect)
             if trim.deletions is not None:
                 redis7_forms.add_form_of_trim(call, effect, stream, trim.deletions)
         call.keyspace.changes += removed - 1  # changed() counts one
-        call.changed(key, "t", b"xtrim", effect)
+        call.finish_change(key, "t", b"xtrim", effect)
     return removed
 
 
@@ -396,14 +396,14 @@ def run_trim(call: Call) -> None:
 class XSetIdRequest:
     """A parsed XSETID."""
 
-    last: StreamId
+    last_id: StreamId
     entries_added: cython.longlong  # -1: unchanged
-    max_deleted: StreamId  # 0-0: unchanged
+    max_deleted_id: StreamId  # 0-0: unchanged
 
     def __init__(self, last: StreamId) -> None:
-        self.last = last
+        self.last_id = last
         self.entries_added = -1
-        self.max_deleted = StreamId(0, 0)
+        self.max_deleted_id = StreamId(0, 0)
 
 
 @cython.cfunc
@@ -422,8 +422,8 @@ def parse_set_id(argv: list[bytes], replayed: cython.bint) -> XSetIdRequest:
             if request.entries_added < 0:
                 raise NegativeEntriesAdded()
         elif arguments.is_keyword(argv[at], b"MAXDELETEDID"):
-            request.max_deleted = stream_id.parse(argv[at + 1], 0)
-            if request.last.precedes(request.max_deleted) and not replayed:
+            request.max_deleted_id = stream_id.parse(argv[at + 1], 0)
+            if request.last_id.precedes(request.max_deleted_id) and not replayed:
                 raise IdBelowGivenDeleted()
         else:
             raise InvalidSyntax()
@@ -434,12 +434,12 @@ def parse_set_id(argv: list[bytes], replayed: cython.bint) -> XSetIdRequest:
 @cython.cfunc
 def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) -> cython.void:
     """Raise an error if the ID or the count contradicts the stream's contents."""
-    if request.last.precedes(stream.max_deleted_id()) and not replayed:
+    if request.last_id.precedes(stream.max_deleted_id()) and not replayed:
         raise IdBelowDeleted()
     top: StreamId | None = stream.last_entry_id()
     if top is None:
         return
-    if request.last.precedes(top):
+    if request.last_id.precedes(top):
         raise IdBelowTop()
     if request.entries_added >= 0 and stream.length > mem.as_unsigned(request.entries_added):
         raise AddedBelowLength()
@@ -452,7 +452,7 @@ def limit_entries_read(stream: Stream, group: Group) -> cython.void:
     With a greater one its lag would be too low, and negative later.
     """
     added: cython.longlong = mem.as_signed(stream.entries_added)
-    undelivered: cython.longlong = stream.undelivered_or_unknown(group)
+    undelivered: cython.longlong = stream.undelivered_count_or_unknown(group)
     if added >= 0 and undelivered >= 0:
         group.entries_read = min(group.entries_read, added - undelivered)
 
@@ -464,20 +464,20 @@ def run_set_id(call: Call) -> None:
     if stream is None:
         raise NoSuchKey()
     check_set_id(request, stream, call.replayed())
-    restarts: cython.bint = stream.length == 0 and request.last.precedes(stream.last_id())
+    restarts: cython.bint = stream.length == 0 and request.last_id.precedes(stream.last_id())
     group: Group
     for group in stream.groups():
         group.lost_unread = 0 if restarts else stream.lost_unread_count(group)
         group.pending.note_deleted_through(-1)  # the ID of a deleted entry may be given again
-    stream.last_ms = request.last.ms
-    stream.last_seq = request.last.seq
+    stream.last_ms = request.last_id.ms
+    stream.last_seq = request.last_id.seq
     if request.entries_added >= 0:
         stream.entries_added = mem.as_unsigned(request.entries_added)
-    if request.max_deleted.ms != 0 or request.max_deleted.seq != 0:
-        stream.max_deleted_ms = request.max_deleted.ms
-        stream.max_deleted_seq = request.max_deleted.seq
+    if request.max_deleted_id.ms != 0 or request.max_deleted_id.seq != 0:
+        stream.max_deleted_ms = request.max_deleted_id.ms
+        stream.max_deleted_seq = request.max_deleted_id.seq
     for group in stream.groups():
-        stream.start_counting(group)
+        stream.start_counting_losses(group)
         limit_entries_read(stream, group)
     call.count_and_record_changes(1)
     call.notify("t", b"xsetid", call.argv[1])

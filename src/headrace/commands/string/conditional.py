@@ -14,7 +14,7 @@ import cython
 
 from headrace.commands import arguments, strict_rules
 from headrace.commands.call import Call
-from headrace.commands.key_specs import Flags
+from headrace.commands.key_specs import KeyFlags
 from headrace.commands.keys import expire
 from headrace.commands.spec import Command
 from headrace.commands.string import set_options, strings
@@ -63,7 +63,7 @@ def run_delex(call: Call) -> None:
     call.reply.integer(1 if expire.remove_key(call, key) else 0)
 
 
-def delex_key_flags(argv: list[bytes]) -> Flags:
+def delex_key_flags(argv: list[bytes]) -> KeyFlags:
     """Return the flags of the key of a DELEX: it reads the value only with a comparison."""
     return ("RW", "access", "delete") if len(argv) > 2 else ("RM", "delete")
 
@@ -77,13 +77,13 @@ def condition_holds(call: Call, key: bytes) -> cython.bint:
         raise NotAString() from None
     if value is None:
         return False
-    condition: cython.int = set_options.comparison_of(call.argv[2])
+    condition: cython.int = set_options.parse_comparison(call.argv[2])
     if condition == set_options.ALWAYS:
         raise BadCondition()
     return set_options.comparison_holds(condition, value, call.argv[3])
 
 
-def msetex_keys(argv: list[bytes]) -> list[int]:
+def msetex_key_positions(argv: list[bytes]) -> list[int]:
     """Return the positions of MSETEX's keys; argv[1] is their number."""
     try:
         count = arguments.parse_i64(argv[1])
@@ -100,12 +100,12 @@ def run_msetex(call: Call) -> None:
     """MSETEX: store several values with one expiry if the condition holds for all keys; reply whether."""
     argv: list[bytes] = call.argv
     database: Database = call.database
-    positions = msetex_keys(argv)
+    positions = msetex_key_positions(argv)
     options: SetOptions = SetOptions()
     options.read_msetex(argv, FIRST_PAIR + 2 * len(positions))
     moment: cython.longlong = 0
-    if options.unit != set_options.NO_TIME:
-        moment = set_options.expiry_ms(call, options.unit, options.amount)
+    if options.unit != set_options.NO_EXPIRY_UNIT:
+        moment = set_options.expiry_ms(call, options.unit, options.expiry_text)
     if options.condition != set_options.ALWAYS:
         wanted: cython.bint = options.condition == set_options.IF_PRESENT
         for at in positions:
@@ -113,16 +113,16 @@ def run_msetex(call: Call) -> None:
                 call.reply.integer(0)
                 return
     for at in positions:  # all are stored or none
-        strict_rules.check_removal(call, database, argv[at])
-    start = call.effects.position()
+        strict_rules.check_key_removal(call, database, argv[at])
+    start = call.effects.next_index()
     for at in positions:
-        if options.unit != set_options.NO_TIME:
-            strings.store_until(call, argv[at], argv[at + 1], moment)
+        if options.unit != set_options.NO_EXPIRY_UNIT:
+            strings.store_with_expiry(call, argv[at], argv[at + 1], moment)
         elif options.keep_ttl:
-            strings.store_and_keep(call, argv[at], argv[at + 1])
+            strings.store_keeping_expiry(call, argv[at], argv[at + 1])
         else:
-            strings.store(call, argv[at], argv[at + 1], None)
-    if options.unit == set_options.NO_TIME and not options.keep_ttl:
+            strings.store_without_expiry(call, argv[at], argv[at + 1], None)
+    if options.unit == set_options.NO_EXPIRY_UNIT and not options.keep_ttl:
         call.record([b"MSET", *argv[FIRST_PAIR : FIRST_PAIR + 2 * len(positions)]])
     call.effects.make_atomic(start)
     call.reply.integer(1)
@@ -160,7 +160,7 @@ COMMANDS = [
         run_msetex,
         "write denyoom",
         keys="numkeys 1/2: OW update",
-        find_keys=msetex_keys,
+        find_keys=msetex_key_positions,
         tips="request_policy:multi_shard response_policy:all_succeeded",
         group="string",
         since="8.4.0",

@@ -38,7 +38,7 @@ def add(call: Call, amount: cython.longlong) -> cython.void:
         raise CounterOverflow()
     number += amount
     store_number(database, key, value, b"%d" % number)
-    call.changed(key, "$", b"incrby", call.argv)
+    call.finish_change(key, "$", b"incrby", call.argv)
     call.reply.integer(number)
 
 
@@ -81,7 +81,7 @@ def run_incrbyfloat(call: Call) -> None:
     value = database.string(key)
     total = long_double.add(b"0" if value is None else bytes(value), call.argv[2])
     store_number(database, key, value, total)
-    call.changed(key, "$", b"incrbyfloat", [b"SET", key, total, b"KEEPTTL"])
+    call.finish_change(key, "$", b"incrbyfloat", [b"SET", key, total, b"KEEPTTL"])
     call.reply.bulk(total)
 
 

@@ -39,12 +39,12 @@ class Subsequence:
     a: bytes
     b: bytes
     length: cython.Py_ssize_t
-    up: bytearray | None  # the bits, row by row; None if only the length is wanted
+    up_bits: bytearray | None  # the bits, row by row; None if only the length is wanted
 
     def __init__(self, a: bytes, b: bytes, with_matches: cython.bint) -> None:
         self.a = a
         self.b = b
-        self.up = bytearray((len(a) * len(b) + 7) // 8) if with_matches else None
+        self.up_bits = bytearray((len(a) * len(b) + 7) // 8) if with_matches else None
         self._compute()
 
     @cython.cfunc
@@ -53,8 +53,8 @@ class Subsequence:
         q: cython.p_const_uchar = self.b
         n: cython.Py_ssize_t = len(self.a)
         m: cython.Py_ssize_t = len(self.b)
-        marks: cython.bint = self.up is not None
-        bits: bytearray = self.up if self.up is not None else bytearray(1)
+        marks: cython.bint = self.up_bits is not None
+        bits: bytearray = self.up_bits if self.up_bits is not None else bytearray(1)
         up: cython.p_uchar = bits
         row: bytearray = bytearray(4 * (m + 1))  # the lengths of the row above, replaced from left to right
         lengths: cython.p_uchar = row
@@ -79,15 +79,15 @@ class Subsequence:
                 cell += 1
         self.length = mem.u32le(lengths, 4 * m)
 
-    def matches(self) -> list[tuple[int, int, int]]:
+    def match_runs(self) -> list[tuple[int, int, int]]:
         """Return the runs of matches, last first: the start in a, the start in b, the length."""
         p: cython.p_const_uchar = self.a
         q: cython.p_const_uchar = self.b
         i: cython.Py_ssize_t = len(self.a)
         j: cython.Py_ssize_t = len(self.b)
         width: cython.Py_ssize_t = j
-        assert self.up is not None
-        bits: bytearray = self.up
+        assert self.up_bits is not None
+        bits: bytearray = self.up_bits
         up: cython.p_uchar = bits
         found: list[tuple[int, int, int]] = []
         run: cython.Py_ssize_t
@@ -141,7 +141,7 @@ def run_lcs(call: Call) -> None:
     elif wants_indexes:
         write_indexes(call, common, least, wants_lengths)
     else:
-        call.reply.bulk(b"".join([a[at : at + n] for at, _, n in reversed(common.matches())]))
+        call.reply.bulk(b"".join([a[at : at + n] for at, _, n in reversed(common.match_runs())]))
 
 
 @cython.cfunc
@@ -149,7 +149,7 @@ def write_indexes(
     call: Call, common: Subsequence, least: cython.longlong, with_lengths: cython.bint
 ) -> cython.void:
     """Reply with the runs of matches that have at least that length, and the length of all."""
-    runs = [run for run in common.matches() if run[2] >= least]
+    runs = [run for run in common.match_runs() if run[2] >= least]
     call.reply.map(2)
     call.reply.bulk(b"matches")
     call.reply.array(len(runs))

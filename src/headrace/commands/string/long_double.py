@@ -19,7 +19,7 @@ import cython
 from headrace.errors import CommandError, NotAFloat
 
 TEXT_MAX = 5 * 1024 - 1  # Redis reads a number into a buffer of this size
-PLACES = 17  # digits after the point, before trailing zeros are removed
+DECIMAL_PLACES = 17  # digits after the point, before trailing zeros are removed
 
 MANTISSA_BITS = 64
 EXPONENT_MIN = -16445  # of the last bit of the smallest positive number
@@ -28,9 +28,9 @@ EXPONENT_MAX = 16320  # of the last bit of the largest number
 # A number with more digits before its point, or more zeros after it, is rejected without computing it.
 MAGNITUDE_MAX = 5000
 
-DECIMAL = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.IGNORECASE)
-HEXADECIMAL = re.compile(rb"([+-]?)0x([0-9a-f]*)(?:\.([0-9a-f]*))?(?:p([+-]?\d+))?", re.IGNORECASE)
-INFINITE = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
+DECIMAL_PATTERN = re.compile(rb"([+-]?)(\d*)(?:\.(\d*))?(?:e([+-]?\d+))?", re.IGNORECASE)
+HEXADECIMAL_PATTERN = re.compile(rb"([+-]?)0x([0-9a-f]*)(?:\.([0-9a-f]*))?(?:p([+-]?\d+))?", re.IGNORECASE)
+INFINITE_PATTERN = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
 
 LongDouble = tuple[int, int]  # mantissa, with its sign, and exponent
 
@@ -45,14 +45,14 @@ def add(a: bytes, b: bytes) -> bytes:
         total = nearest(exact, 1, exponent)
     if total is None:
         raise CommandError("ERR increment would produce NaN or Infinity")
-    return text(total)
+    return format_decimal(total)
 
 
 def parse(number: bytes) -> LongDouble | None:
     """Return the nearest long double; None for an infinite one. Raises NotAFloat."""
-    if INFINITE.fullmatch(number):
+    if INFINITE_PATTERN.fullmatch(number):
         return None
-    decimal, hexadecimal = DECIMAL.fullmatch(number), HEXADECIMAL.fullmatch(number)
+    decimal, hexadecimal = DECIMAL_PATTERN.fullmatch(number), HEXADECIMAL_PATTERN.fullmatch(number)
     match = decimal or hexadecimal
     if match is None or len(number) > TEXT_MAX:
         raise NotAFloat()
@@ -106,14 +106,14 @@ def _quotient(numerator: int, denominator: int, shift: int) -> int:
     return quotient
 
 
-def text(value: LongDouble) -> bytes:
-    """Format as a decimal with at most PLACES digits after the point, without trailing zeros."""
+def format_decimal(value: LongDouble) -> bytes:
+    """Format as a decimal with at most DECIMAL_PLACES digits after the point, without trailing zeros."""
     mantissa, exponent = value
-    digits = _quotient(abs(mantissa) * 10**PLACES, 1, -exponent)
+    digits = _quotient(abs(mantissa) * 10**DECIMAL_PLACES, 1, -exponent)
     if digits == 0:
         return b"0"
-    whole, part = divmod(digits, 10**PLACES)
-    written = f"{Decimal(whole):f}.{part:0{PLACES}d}".rstrip("0").rstrip(".").encode()
+    whole, part = divmod(digits, 10**DECIMAL_PLACES)
+    written = f"{Decimal(whole):f}.{part:0{DECIMAL_PLACES}d}".rstrip("0").rstrip(".").encode()
     return b"-" + written if mantissa < 0 else written
 
 

@@ -29,7 +29,7 @@ IF_DIGEST = cython.declare(cython.int, 5)
 IF_NOT_DIGEST = cython.declare(cython.int, 6)
 DIGEST_LENGTH = cython.declare(cython.Py_ssize_t, 16)
 
-NO_TIME = cython.declare(cython.int, 0)
+NO_EXPIRY_UNIT = cython.declare(cython.int, 0)
 EX = cython.declare(cython.int, 1)
 PX = cython.declare(cython.int, 2)
 EXAT = cython.declare(cython.int, 3)
@@ -59,7 +59,7 @@ class SetOptions:
     keep_ttl: cython.bint  # KEEPTTL
     persist: cython.bint
     unit: cython.int
-    amount: bytes  # unparsed: the order of errors requires that all options are read first
+    expiry_text: bytes  # unparsed: the order of errors requires that all options are read first
 
     def __init__(self) -> None:
         self.condition = ALWAYS
@@ -68,8 +68,8 @@ class SetOptions:
         self.get = False
         self.keep_ttl = False
         self.persist = False
-        self.unit = NO_TIME
-        self.amount = b""
+        self.unit = NO_EXPIRY_UNIT
+        self.expiry_text = b""
 
     @cython.cfunc
     def read_set(self, argv: list[bytes]) -> cython.void:
@@ -79,7 +79,7 @@ class SetOptions:
         comparison: cython.int
         while at < len(argv):
             word = argv[at]
-            comparison = comparison_of(word)
+            comparison = parse_comparison(word)
             if arguments.is_keyword(word, b"GET"):
                 self.get = True
             elif (
@@ -109,7 +109,7 @@ class SetOptions:
             self.condition = IF_ABSENT
         elif self.condition in (ALWAYS, IF_PRESENT) and arguments.is_keyword(word, b"XX"):
             self.condition = IF_PRESENT
-        elif self.unit == NO_TIME and arguments.is_keyword(word, b"KEEPTTL"):
+        elif self.unit == NO_EXPIRY_UNIT and arguments.is_keyword(word, b"KEEPTTL"):
             self.keep_ttl = True
         else:
             return self._read_time(argv, at)
@@ -120,7 +120,7 @@ class SetOptions:
         """Read the options of GETEX. Raises InvalidSyntax if one is unknown or they contradict each other."""
         at: cython.Py_ssize_t = 2
         while at < len(argv):
-            if self.unit == NO_TIME and arguments.is_keyword(argv[at], b"PERSIST"):
+            if self.unit == NO_EXPIRY_UNIT and arguments.is_keyword(argv[at], b"PERSIST"):
                 self.persist = True
             else:
                 at = self._read_time(argv, at)
@@ -129,18 +129,18 @@ class SetOptions:
     @cython.cfunc
     def _read_time(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read a unit and its amount; return the amount's index. The same unit again replaces the amount."""
-        unit: cython.int = unit_of(argv[at])
-        if unit == NO_TIME or at + 1 == len(argv) or self.keep_ttl or self.persist:
+        unit: cython.int = parse_expiry_unit(argv[at])
+        if unit == NO_EXPIRY_UNIT or at + 1 == len(argv) or self.keep_ttl or self.persist:
             raise InvalidSyntax()
-        if self.unit != NO_TIME and self.unit != unit:
+        if self.unit != NO_EXPIRY_UNIT and self.unit != unit:
             raise InvalidSyntax()
         self.unit = unit
-        self.amount = argv[at + 1]
+        self.expiry_text = argv[at + 1]
         return at + 1
 
 
 @cython.cfunc
-def comparison_of(word: bytes) -> cython.int:
+def parse_comparison(word: bytes) -> cython.int:
     """Return the condition with an operand that the argument names; ALWAYS if it names none."""
     if arguments.is_keyword(word, b"IFEQ"):
         return IF_EQUAL
@@ -172,8 +172,8 @@ def comparison_holds(condition: cython.int, value: bytes | bytearray, operand: b
 
 
 @cython.cfunc
-def unit_of(word: bytes) -> cython.int:
-    """Return the unit that the argument names; NO_TIME if it names none."""
+def parse_expiry_unit(word: bytes) -> cython.int:
+    """Return the unit that the argument names; NO_EXPIRY_UNIT if it names none."""
     if arguments.is_keyword(word, b"EX"):
         return EX
     if arguments.is_keyword(word, b"PX"):
@@ -182,7 +182,7 @@ def unit_of(word: bytes) -> cython.int:
         return EXAT
     if arguments.is_keyword(word, b"PXAT"):
         return PXAT
-    return NO_TIME
+    return NO_EXPIRY_UNIT
 
 
 @cython.cfunc

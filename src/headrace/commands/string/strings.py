@@ -9,7 +9,7 @@ import cython
 
 from headrace.commands import strict_rules
 from headrace.commands.call import Call
-from headrace.commands.key_specs import Flags
+from headrace.commands.key_specs import KeyFlags
 from headrace.commands.keys import expire
 from headrace.commands.spec import Command
 from headrace.commands.string import set_options
@@ -42,41 +42,43 @@ def read_for_update(call: Call, key: bytes) -> bytes | bytearray | None:
 
 
 @cython.cfunc
-def store(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
+def store_without_expiry(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
     """Store the value without expiry, whatever the key held. effect: None if the caller records one."""
     if len(call.keyspace.rule_registry.streams):
-        strict_rules.check_removal(call, call.database, key)
+        strict_rules.check_key_removal(call, call.database, key)
     call.database.put(key, value)
-    call.changed_and_ready(key, "$", b"set", effect)  # readers blocked on a stream here must get an error
+    call.finish_change_and_retry(
+        key, "$", b"set", effect
+    )  # readers blocked on a stream here must get an error
 
 
 @cython.cfunc
-def store_until(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
-    """As store(), with an expiry in milliseconds since 1970; the effect is recorded."""
+def store_with_expiry(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
+    """As store_without_expiry(), with an expiry in milliseconds since 1970; the effect is recorded."""
     effect = [b"SET", key, value, b"PXAT", b"%d" % moment] if call.effects.recording else None
-    store(call, key, value, effect)
+    store_without_expiry(call, key, value, effect)
     call.database.set_expiry(key, moment)
     call.notify("g", b"expire", key)
 
 
 @cython.cfunc
-def store_and_keep(call: Call, key: bytes, value: bytes) -> cython.void:
-    """As store(), but an expiry of the key stays; the effect is recorded."""
+def store_keeping_expiry(call: Call, key: bytes, value: bytes) -> cython.void:
+    """As store_without_expiry(), but an expiry of the key stays; the effect is recorded."""
     database: Database = call.database
     if not database.contains(key):
-        store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
+        store_without_expiry(call, key, value, [b"SET", key, value] if call.effects.recording else None)
         return
     if len(call.keyspace.rule_registry.streams):
-        strict_rules.check_removal(call, database, key)
+        strict_rules.check_key_removal(call, database, key)
     if call.keyspace.settings.notify_keyspace_events:
         database.notify_put(key, value)
     database.replace(key, value)
     effect = [b"SET", key, value, b"KEEPTTL"] if call.effects.recording else None
-    call.changed_and_ready(key, "$", b"set", effect)
+    call.finish_change_and_retry(key, "$", b"set", effect)
 
 
 @cython.cfunc
-def set_conditions_hold(call: Call, options: SetOptions, key: bytes) -> cython.bint:
+def conditions_of_set_hold(call: Call, options: SetOptions, key: bytes) -> cython.bint:
     """Return whether the conditions of SET hold. Raises WrongType if one would compare another type."""
     comparison: cython.int = options.comparison
     if options.condition != set_options.ALWAYS and (
@@ -102,7 +104,7 @@ def run_set(call: Call) -> None:
     if len(argv) > 3:
         set_with_options(call)
         return
-    store(call, argv[1], argv[2], argv)
+    store_without_expiry(call, argv[1], argv[2], argv)
     call.reply.ok()
 
 
@@ -113,20 +115,20 @@ def set_with_options(call: Call) -> cython.void:
     options: SetOptions = SetOptions()
     options.read_set(call.argv)
     moment: cython.longlong = 0
-    if options.unit != set_options.NO_TIME:
-        moment = set_options.expiry_ms(call, options.unit, options.amount)
+    if options.unit != set_options.NO_EXPIRY_UNIT:
+        moment = set_options.expiry_ms(call, options.unit, options.expiry_text)
     if options.get:
         write_string(call.reply, read_for_update(call, key))
-    if not set_conditions_hold(call, options, key):
+    if not conditions_of_set_hold(call, options, key):
         if not options.get:
             call.reply.null()
         return
-    if options.unit != set_options.NO_TIME:
-        store_until(call, key, value, moment)
+    if options.unit != set_options.NO_EXPIRY_UNIT:
+        store_with_expiry(call, key, value, moment)
     elif options.keep_ttl:
-        store_and_keep(call, key, value)
+        store_keeping_expiry(call, key, value)
     else:
-        store(call, key, value, [b"SET", key, value] if call.effects.recording else None)
+        store_without_expiry(call, key, value, [b"SET", key, value] if call.effects.recording else None)
     if not options.get:
         call.reply.ok()
 
@@ -137,21 +139,21 @@ def run_setnx(call: Call) -> None:
     if call.database.contains(key):
         call.reply.integer(0)
         return
-    store(call, key, call.argv[2], call.argv)
+    store_without_expiry(call, key, call.argv[2], call.argv)
     call.reply.integer(1)
 
 
 def run_setex(call: Call) -> None:
     """SETEX: store the value with an expiry in seconds."""
     moment: cython.longlong = set_options.expiry_ms(call, set_options.EX, call.argv[2])
-    store_until(call, call.argv[1], call.argv[3], moment)
+    store_with_expiry(call, call.argv[1], call.argv[3], moment)
     call.reply.ok()
 
 
 def run_psetex(call: Call) -> None:
     """PSETEX: store the value with an expiry in milliseconds."""
     moment: cython.longlong = set_options.expiry_ms(call, set_options.PX, call.argv[2])
-    store_until(call, call.argv[1], call.argv[3], moment)
+    store_with_expiry(call, call.argv[1], call.argv[3], moment)
     call.reply.ok()
 
 
@@ -159,7 +161,7 @@ def run_getset(call: Call) -> None:
     """GETSET: store the value; reply with the previous one, or null."""
     key: bytes = call.argv[1]
     write_string(call.reply, read_for_update(call, key))
-    store(call, key, call.argv[2], [b"SET", key, call.argv[2]])
+    store_without_expiry(call, key, call.argv[2], [b"SET", key, call.argv[2]])
 
 
 def run_getdel(call: Call) -> None:
@@ -180,14 +182,14 @@ def run_getex(call: Call) -> None:
     if value is None:
         call.reply.null()
         return
-    if options.unit != set_options.NO_TIME:
-        moment: cython.longlong = set_options.expiry_ms(call, options.unit, options.amount)
+    if options.unit != set_options.NO_EXPIRY_UNIT:
+        moment: cython.longlong = set_options.expiry_ms(call, options.unit, options.expiry_text)
         if moment <= call.now and not call.replayed():
             expire.remove_key(call, key)
         else:
             expire.set_expiry(call, key, moment)
     elif options.persist and call.database.clear_expiry(key):
-        call.changed(key, "g", b"persist", [b"PERSIST", key])
+        call.finish_change(key, "g", b"persist", [b"PERSIST", key])
     write_string(call.reply, value)
 
 
@@ -207,9 +209,9 @@ def store_pairs(call: Call) -> cython.void:
     at: cython.Py_ssize_t
     if len(call.keyspace.rule_registry.streams):
         for at in range(1, len(argv), 2):  # all are stored or none
-            strict_rules.check_removal(call, call.database, argv[at])
+            strict_rules.check_key_removal(call, call.database, argv[at])
     for at in range(1, len(argv), 2):
-        store(call, argv[at], argv[at + 1], None)
+        store_without_expiry(call, argv[at], argv[at + 1], None)
     call.record_verbatim()
 
 
@@ -235,7 +237,7 @@ def run_msetnx(call: Call) -> None:
     call.reply.integer(1)
 
 
-def set_key_flags(argv: list[bytes]) -> Flags:
+def key_flags_of_set(argv: list[bytes]) -> KeyFlags:
     """Return the flags of the key of a SET: it reads the old value only with GET or a comparison."""
     reads = any(word.upper() in READING_OPTIONS for word in argv[3:])
     return ("RW", "access", "update") if reads else ("OW", "update")
@@ -258,7 +260,7 @@ COMMANDS = [
         run_set,
         "write denyoom",
         keys="1: RW access update variable_flags",
-        varying_use=set_key_flags,
+        varying_use=key_flags_of_set,
         group="string",
         summary="Stores a string, optionally with a condition and an expiry; replaces any value.",
         syntax="key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]"

@@ -49,7 +49,7 @@ def run_append(call: Call) -> None:
             database.account_growth(before, len(grown))
         database.replace(key, grown)
         call.reply.integer(len(grown))
-    call.changed(key, "$", b"append", call.argv)
+    call.finish_change(key, "$", b"append", call.argv)
 
 
 def run_setrange(call: Call) -> None:
@@ -77,7 +77,7 @@ def run_setrange(call: Call) -> None:
         if grown is value:
             database.account_growth(before, len(grown))
         database.replace(key, grown)
-    call.changed(key, "$", b"setrange", call.argv)
+    call.finish_change(key, "$", b"setrange", call.argv)
     call.reply.integer(len(grown))
 
 

@@ -1,7 +1,8 @@
 """A log that reports failures: writes are rejected from the first one until the log is complete again.
 
-    commit() or tick() fails ─▶ report(): log the failure, reject writes ─▶ tick() retries, or a rewrite
-    the log is complete      ─▶ report(): accept writes
+    commit() or tick() fails ─▶ report_failure(): log the failure, reject writes ─▶ tick() retries, or a
+    rewrite
+    the log is complete      ─▶ report_failure(): accept writes
 
 The server (server/commit.py) and a database in a program (api/local/storage.py) use one each.
 """
@@ -79,9 +80,9 @@ class DurableLog(Log):
             log_files.restore_directory(self.files, self.names)
 
     # A signal handler may raise at any call. So `reported_failure` is set before writes are rejected, and
-    # cleared after they are accepted: while they are rejected, a later report() accepts them.
+    # cleared after they are accepted: while they are rejected, a later report_failure() accepts them.
 
-    def report(self) -> None:
+    def report_failure(self) -> None:
         """Log a new failure and reject writes; accept them again if the log is complete."""
         if not self.failure:
             self.accept_writes("the log is complete again: writes are accepted")

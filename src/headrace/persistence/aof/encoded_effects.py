@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.persistence.aof.log_buffer import Item, LogBuffer
+from headrace.persistence.aof.log_buffer import DatabaseRequest, LogBuffer
 from headrace.visibility import Public
 
 
@@ -42,7 +42,7 @@ class EncodedEffects:
         self._body = self._database = 0
 
     @cython.ccall
-    def encode(self, effects: list[Item]) -> cython.void:
+    def encode(self, effects: list[DatabaseRequest]) -> cython.void:
         """Encode the effects of this turn that are not encoded yet."""
         buffer = self._buffer
         n: cython.Py_ssize_t = len(effects)
@@ -84,7 +84,7 @@ class EncodedEffects:
         log.put_encoded(self._buffer, self._body, self._database)
 
     @cython.ccall
-    def drop(self, effects: list[Item]) -> cython.void:
+    def drop(self, effects: list[DatabaseRequest]) -> cython.void:
         """Clear the list of effects and drop their bytes: they are in the log, or there is no log."""
         effects[:], self.count = (), 0
 

@@ -13,8 +13,8 @@
 
 from __future__ import annotations
 
-TEMPORARY = "temp-"
-COLD = "cold"
+TEMPORARY_PREFIX = "temp-"
+COLD_DIRECTORY_NAME = "cold"
 STORE_IDENTITY = "store-identity"
 
 
@@ -29,9 +29,9 @@ class LogFileNames:
         self.directory = directory
         self.prefix = base
         self.single_file = base
-        self.cold_directory = self.path(COLD)
+        self.cold_directory = self.path(COLD_DIRECTORY_NAME)
         self.manifest = self.path(f"{base}.manifest")
-        self.temporary_manifest = self.path(f"{TEMPORARY}{base}.manifest")
+        self.temporary_manifest = self.path(f"{TEMPORARY_PREFIX}{base}.manifest")
 
     def path(self, name: str) -> str:
         """Return the path of a file of the log, relative to the data directory."""
@@ -62,8 +62,8 @@ class LogFileNames:
 
     def temporary_path(self, name: str) -> str:
         """Return the path at which a file is written before it is renamed to this name."""
-        return self.path(f"{TEMPORARY}{name}")
+        return self.path(f"{TEMPORARY_PREFIX}{name}")
 
     def is_temporary(self, name: str) -> bool:
         """Return whether this is the name of a temporary file of the log."""
-        return name.startswith(f"{TEMPORARY}{self.prefix}.")
+        return name.startswith(f"{TEMPORARY_PREFIX}{self.prefix}.")

@@ -67,7 +67,7 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof import log_files
 from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.persistence.aof.file_names import LogFileNames
-from headrace.persistence.aof.log_buffer import Item, LogBuffer
+from headrace.persistence.aof.log_buffer import DatabaseRequest, LogBuffer
 from headrace.persistence.aof.log_file_monitor import CHECK_INTERVAL_MS, LogFileMonitor
 from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
@@ -79,9 +79,11 @@ from headrace.visibility import Public
 
 POLICIES = ("always", "everysec", "no")
 SYNC_EVERY_MS = 1000
-SYNC_FAILED = "the log could not be synced and must be rewritten"
+SYNC_FAILED_MESSAGE = "the log could not be synced and must be rewritten"
 SYNC_WAIT_MAX_MS = 2000  # commits wait for a slower sync: this bounds what can be lost
-Unlocked = Callable[[], contextlib.AbstractContextManager[None]]  # other threads may use the log inside
+UnlockedContextFactory = Callable[
+    [], contextlib.AbstractContextManager[None]
+]  # other threads may use the log inside
 
 
 @cython.cclass
@@ -94,7 +96,7 @@ class Log:
     policy: Public[str]
     timestamps: Public[cython.bint]
     checksums: Public[cython.bint]  # each commit ends in a line with its checksum
-    disable_gc: Public[cython.bint]  # keep history files, and their lines in the manifest
+    keep_history_files: Public[cython.bint]  # keep history files, and their lines in the manifest
     sync_later: Public[Callable[[File], PendingSync] | None]
     sync_paused: Public[cython.bint]  # no-appendfsync-on-rewrite: nothing is synced while it is set
     written: Public[cython.longlong]  # bytes of all records since the process started
@@ -136,7 +138,7 @@ class Log:
         self.names = names
         self.timestamps = timestamps
         self.checksums = checksums
-        self.disable_gc = disable_gc
+        self.keep_history_files = disable_gc
         self.sync_later = sync_later
         self.failure = ""
         self.manifest = Manifest()
@@ -208,11 +210,11 @@ class Log:
         self.manifest = manifest
         sizes = self.monitor.start(manifest)
         if manifest.incrs:
-            self._file = files.append(names.path(manifest.incrs[-1].file))
+            self._file = files.open_append(names.path(manifest.incrs[-1].file))
             self._file.sync()
             self._file_size = sizes.pop()
         else:
-            number = log_files.free_number(self.files, self.names, self.manifest)
+            number = log_files.next_free_number(self.files, self.names, self.manifest)
             self._open_next(ManifestLine(names.incr_name(number), number))
         self._older_size = sum(sizes)
         self.base_size = sizes[0] if manifest.base else 0
@@ -237,7 +239,7 @@ class Log:
 
     @cython.ccall
     def commit(
-        self, items: list[Item], now_ms: cython.longlong, encoded: EncodedEffects | None = None
+        self, items: list[DatabaseRequest], now_ms: cython.longlong, encoded: EncodedEffects | None = None
     ) -> cython.bint:
         """Append records, each a (database, words), and clear the list of items.
 
@@ -279,7 +281,10 @@ class Log:
             self._pending = self.sync_later(self._file)
 
     def begin_rewrite(
-        self, rdb: bool = True, unlocked: Unlocked = nullcontext, freeze: Callable[[], None] | None = None
+        self,
+        rdb: bool = True,
+        unlocked: UnlockedContextFactory = nullcontext,
+        freeze: Callable[[], None] | None = None,
     ) -> PendingRewrite:
         """Start a rewrite: a new base, as a snapshot (rdb) or as commands, of all records given so far.
 
@@ -298,7 +303,7 @@ class Log:
         old = self._file
         following = None
         try:
-            number = log_files.free_number(self.files, self.names, self.manifest)
+            number = log_files.next_free_number(self.files, self.names, self.manifest)
             incr = ManifestLine(self.names.incr_name(number), number)
             if old is not None:
                 following = self._prepare_next(incr, unlocked)
@@ -319,11 +324,13 @@ class Log:
         self._recorder.forget_database()
         self.rewrite = PendingRewrite(self.names.temporary_path(base.file), rdb, base, incr, self.written)
         if self.cold_files is not None:
-            self.rewrite.references = ColdReferences()
+            self.rewrite.cold_references = ColdReferences()
         self._settle_manifest(unlocked)
         return self.rewrite
 
-    def finish_rewrite(self, rewrite: PendingRewrite, ok: bool, unlocked: Unlocked = nullcontext) -> bool:
+    def finish_rewrite(
+        self, rewrite: PendingRewrite, ok: bool, unlocked: UnlockedContextFactory = nullcontext
+    ) -> bool:
         """End a rewrite: make the new base the base of the log, or discard it.
 
         Args:
@@ -363,7 +370,7 @@ class Log:
             self.finish_rewrite(self.rewrite, False)
         if clean and comment and not self.failure:
             self._recorder.truncate(self._recorded)
-            self._recorder.comment(comment)
+            self._recorder.put_comment(comment)
             self.written, self._recorded = self.written + len(comment), self._recorder.used
         durable = clean and self._flush(sync=True)
         self._collect(wait=True)
@@ -411,7 +418,7 @@ class Log:
 
     @cython.ccall
     def _record(
-        self, items: list[Item], now_ms: cython.longlong, encoded: EncodedEffects | None
+        self, items: list[DatabaseRequest], now_ms: cython.longlong, encoded: EncodedEffects | None
     ) -> cython.void:
         """Append a record of each item to the recorder, and clear items."""
         recorder = self._recorder
@@ -492,7 +499,7 @@ class Log:
         try:
             self._file.sync()
         except OSError as error:
-            file, self._file, self.failure = self._file, None, SYNC_FAILED
+            file, self._file, self.failure = self._file, None, SYNC_FAILED_MESSAGE
             self._give_up(file, error)
             return False
         self.synced = offset
@@ -506,7 +513,7 @@ class Log:
         try:
             pending.result()
         except Exception as error:  # after any error nothing is known to be durable
-            file, self._file, self.failure, self._pending = self._file, None, SYNC_FAILED, None
+            file, self._file, self.failure, self._pending = self._file, None, SYNC_FAILED_MESSAGE, None
             assert file is not None
             self._give_up(file, error)
         else:
@@ -515,7 +522,7 @@ class Log:
 
     def _give_up(self, file: File, error: Exception) -> None:
         """Give up a file after a failed sync, and a rewrite that relies on it."""
-        self.failure = f"{SYNC_FAILED}: {describe_error(error)}"
+        self.failure = f"{SYNC_FAILED_MESSAGE}: {describe_error(error)}"
         if self.rewrite is not None:
             self.rewrite.usable = False
         _close(file)
@@ -530,7 +537,7 @@ class Log:
             raise
         self._settle_manifest(nullcontext)
 
-    def _prepare_next(self, incr: ManifestLine, unlocked: Unlocked) -> File:
+    def _prepare_next(self, incr: ManifestLine, unlocked: UnlockedContextFactory) -> File:
         """Create an incr file and the manifest that names it; return the file. Raises OSError."""
         following = self._manifest_with(incr)
         with unlocked():
@@ -554,19 +561,19 @@ class Log:
         self._older_size += self._file_size
         self._use(file)
 
-    def _adopt(self, rewrite: PendingRewrite, unlocked: Unlocked) -> bool:
+    def _adopt(self, rewrite: PendingRewrite, unlocked: UnlockedContextFactory) -> bool:
         """Replace all older files by the new base. False, or an OSError: nothing has changed."""
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
         known = {} if self.cold_files is None else self.cold_files.identities()
-        cold = log_files.cold_file_lines(files, rewrite.references or (), known)
+        cold = log_files.cold_file_lines(files, rewrite.cold_references or (), known)
         following = Manifest(rewrite.base, history, [rewrite.incr], cold)
         size = files.size(rewrite.temporary_path)
         fresh = self._create(rewrite.incr) if self._file is None else None
         try:
             with unlocked():
-                with contextlib.closing(files.append(rewrite.temporary_path)) as file:
+                with contextlib.closing(files.open_append(rewrite.temporary_path)) as file:
                     file.sync()
                     self.monitor.record(base, file.identity())
                 files.rename(rewrite.temporary_path, base)
@@ -582,8 +589,8 @@ class Log:
             rewrite.failure = self.failure
             return False
         self._replace_manifest(following)
-        if rewrite.references is not None:
-            rewrite.references.on_base_adopted()
+        if rewrite.cold_references is not None:
+            rewrite.cold_references.on_base_adopted()
         self._older_size = size
         self._base_offset = rewrite.offset
         if fresh is not None:
@@ -627,7 +634,7 @@ class Log:
         except OSError as error:
             self._report_unsettled(error)
 
-    def _settle_manifest(self, unlocked: Unlocked) -> None:
+    def _settle_manifest(self, unlocked: UnlockedContextFactory) -> None:
         """Sync the directory of a new manifest. After a failure the manifest is Unsettled: see _flush()."""
         if not self._directory_due:
             return
@@ -649,16 +656,16 @@ class Log:
         names = manifest.cold_names()
         self._cold_names = names if settled else self._cold_names | names
         if self.cold_files is not None:
-            self.cold_files.set_needed(self._cold_names)
+            self.cold_files.set_needed_names(self._cold_names)
 
     def _report_unsettled(self, error: OSError) -> None:
         self._unsettled = True
         self.failure = f"the log's manifest could not be stored: {describe_error(error)}"
 
-    def _forget_history(self, unlocked: Unlocked = nullcontext) -> None:
+    def _forget_history(self, unlocked: UnlockedContextFactory = nullcontext) -> None:
         """Remove history files. The next rewrite or start retries what fails here."""
         manifest = self.manifest
-        if self.disable_gc or self._unsettled or not manifest.history:
+        if self.keep_history_files or self._unsettled or not manifest.history:
             return
         try:
             with unlocked():

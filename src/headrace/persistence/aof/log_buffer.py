@@ -32,12 +32,12 @@ CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # capacity th
 COPIED_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, and both line ends of a word
 
-Item = tuple[int, list[bytes]]  # database, words of a request
+DatabaseRequest = tuple[int, list[bytes]]  # database, words of a request
 
-CHECKSUM = b"#CRC:"  # begins a line with a checksum
+CHECKSUM_PREFIX = b"#CRC:"  # begins a line with a checksum
 CHECKSUM_START = b"#CRC:start\r\n"
 HEX_DIGITS = cython.declare(bytes, b"0123456789abcdef")
-CHECKSUM_BYTES = cython.declare(cython.Py_ssize_t, 15)  # of a line with a checksum
+CHECKSUM_LINE_BYTES = cython.declare(cython.Py_ssize_t, 15)  # of a line with a checksum
 CRLF = cython.declare(cython.uint, 0x0A0D)  # as a little-endian number
 BULK = cython.declare(cython.uchar, 36)  # $
 ARRAY = cython.declare(cython.uchar, 42)  # *
@@ -74,7 +74,7 @@ class LogBuffer:
         self._record(words)
 
     @cython.ccall
-    def put_all(self, items: list[Item]) -> cython.void:
+    def put_all(self, items: list[DatabaseRequest]) -> cython.void:
         """Append a record for each (database, words)."""
         database: cython.Py_ssize_t
         words: list[bytes]
@@ -127,10 +127,10 @@ class LogBuffer:
         if not self.checksummed or self.used == start:
             return
         crc: cython.uint = crc32c.update(0, self.p, start, self.used - start)
-        prefix: bytes = CHECKSUM
+        prefix: bytes = CHECKSUM_PREFIX
         digits: cython.p_const_uchar = HEX_DIGITS
-        if self.used + CHECKSUM_BYTES > self.cap:
-            self._grow(CHECKSUM_BYTES)
+        if self.used + CHECKSUM_LINE_BYTES > self.cap:
+            self._grow(CHECKSUM_LINE_BYTES)
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.used + len(prefix)
         mem.copy(p, self.used, prefix, 0, len(prefix))
@@ -139,10 +139,10 @@ class LogBuffer:
             p[at] = digits[crc >> shift & 15]
             at += 1
         mem.put_u16le(p, at, CRLF)
-        self.used += CHECKSUM_BYTES
+        self.used += CHECKSUM_LINE_BYTES
 
     @cython.ccall
-    def comment(self, line: bytes) -> cython.void:
+    def put_comment(self, line: bytes) -> cython.void:
         """Append a line that begins with # and ends with \\r\\n; readers skip it."""
         self._raw(line)
 

@@ -24,10 +24,10 @@ from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.data_directory import DataDirectory, FileIdentity
 
 CHECK_INTERVAL_MS = 900  # with a timer that runs every 100 ms a change is detected within one second
-REPLACED = "another file has this name"
-NOT_REGULAR = "it is not a regular file"
-MODIFIED = "it was modified by another process"
-SIZE = "it holds {} bytes where the log has written {}"
+REPLACED_MESSAGE = "another file has this name"
+NOT_REGULAR_MESSAGE = "it is not a regular file"
+MODIFIED_MESSAGE = "it was modified by another process"
+WRONG_SIZE_MESSAGE = "it holds {} bytes where the log has written {}"
 
 
 class LogFileMonitor:
@@ -90,12 +90,12 @@ class LogFileMonitor:
         try:
             found = self.files.identity(self.names.manifest)
             if not found.is_regular:
-                return NOT_REGULAR
+                return NOT_REGULAR_MESSAGE
             with contextlib.closing(self.files.source(self.names.manifest)) as source:
                 data = source.read(len(self.manifest_bytes) + 1)
         except OSError as error:
             return os.strerror(error.errno or 0)
-        return "" if data == self.manifest_bytes else MODIFIED
+        return "" if data == self.manifest_bytes else MODIFIED_MESSAGE
 
     def _file_change(self, path: str, newest_size: int | None, exact: bool) -> str:
         expected = self.identities.get(path)
@@ -104,12 +104,12 @@ class LogFileMonitor:
         except OSError as error:
             return os.strerror(error.errno or 0)
         if not found.is_regular:
-            return NOT_REGULAR
+            return NOT_REGULAR_MESSAGE
         if expected is None or not expected.is_same_file(found):
-            return REPLACED
+            return REPLACED_MESSAGE
         size = expected.size if newest_size is None else newest_size
         if found.size < size or (found.size > size and (exact or newest_size is None)):
-            return SIZE.format(found.size, size)
+            return WRONG_SIZE_MESSAGE.format(found.size, size)
         if newest_size is None and found.modified_ns != expected.modified_ns:
-            return MODIFIED
+            return MODIFIED_MESSAGE
         return ""

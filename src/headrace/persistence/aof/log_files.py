@@ -19,7 +19,7 @@ from headrace.plurals import plural
 REPLACED_SUFFIX = ".replaced"
 
 
-def free_number(files: DataDirectory, names: LogFileNames, manifest: Manifest) -> int:
+def next_free_number(files: DataDirectory, names: LogFileNames, manifest: Manifest) -> int:
     """Return a number for a new incr file and its base. Raises OSError.
 
     Numbers of existing files are skipped, even if no manifest names these. Only an empty incr file is
@@ -108,7 +108,7 @@ def remove_unlogged_orphans(files: DataDirectory, names: LogFileNames, cold_file
     if files.exists(names.manifest):
         files.sync_directory(names.directory)  # a power cut would bring back the manifest before this one
     manifest = Manifest.load(files, names)
-    cold_files.set_needed(manifest.cold_names() if manifest is not None else ())
+    cold_files.set_needed_names(manifest.cold_names() if manifest is not None else ())
     remove_orphans(cold_files)
 
 

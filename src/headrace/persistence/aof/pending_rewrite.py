@@ -24,4 +24,4 @@ class PendingRewrite:
     failure: str = ""  # why finish_rewrite() returned False
     # The cold runs that the new base refers to: rdb_steps() adds them. Their files are kept as long as this
     # object. None: the base must not refer to any.
-    references: ColdReferences | None = None
+    cold_references: ColdReferences | None = None

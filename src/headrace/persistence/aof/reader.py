@@ -27,13 +27,13 @@ import cython
 from headrace import mem
 from headrace.errors import CommandError, ForeignCommand
 from headrace.persistence import crc32c
-from headrace.persistence.aof.log_buffer import CHECKSUM, CHECKSUM_START
-from headrace.persistence.damage import Damaged, ForeignData
+from headrace.persistence.aof.log_buffer import CHECKSUM_PREFIX, CHECKSUM_START
+from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.data_directory import Source
 from headrace.resp.read_buffer import ReadBuffer
 
 # Bytes per read: large enough that reads cost little beside the records, small enough for the CPU cache.
-CHUNK = 256 * 1024
+READ_BYTES = 256 * 1024
 # A comment is a time or a few words; a line this long without an end is damage.
 COMMENT_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 18)  # no file needs more digits for a length
@@ -43,16 +43,16 @@ LF = cython.declare(cython.uchar, 10)
 ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 COMMENT = cython.declare(cython.uchar, 35)  # #
-NONE = cython.declare(cython.longlong, -1)
+NO_OFFSET = cython.declare(cython.longlong, -1)
 
 SNAPSHOT_HEADS = (b"REDIS", b"VALKEY")
 ADVICE = "`headrace check FILE` shows what can be read; `--fix` truncates the file there and keeps a copy"
 
-UNCHECKED = "a start with aof-checksum no loads the records as they are; " + ADVICE
+UNCHECKED_ADVICE = "a start with aof-checksum no loads the records as they are; " + ADVICE
 INTACT_SEARCH_MAX = 64 << 20  # bytes after an incomplete record that are searched for a commit
 
 Execute = Callable[[list[bytes]], "bytes | None"]
-Snapshot = Callable[[Source], int]
+LoadSnapshot = Callable[[Source], int]
 
 
 class ReplayResult(NamedTuple):
@@ -60,8 +60,8 @@ class ReplayResult(NamedTuple):
 
     records: int  # complete ones, including MULTI and EXEC
     commands: int  # passed to execute
-    failed: int  # of these, those that returned an error
-    first_failed: int  # the offset of the first of these; -1 if there is none
+    failed_commands: int  # of these, those that returned an error
+    first_failed_offset: int  # the offset of the first of these; -1 if there is none
     first_error: bytes  # its error reply
     valid_end: int  # the offset after the last complete record: the rest may be cut off
     size: int  # of the file, in bytes
@@ -75,8 +75,8 @@ class RewindableSource:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.size = source.size
-        self.taken = 0
-        self.last = b""
+        self.bytes_read = 0
+        self.last_piece = b""
         self.pushed_back = b""
 
     def read(self, n: int) -> bytes:
@@ -85,18 +85,18 @@ class RewindableSource:
         self.pushed_back = self.pushed_back[n:]
         if len(piece) < n:
             piece += self.source.read(n - len(piece))
-        self.taken += len(piece)
-        self.last = piece
+        self.bytes_read += len(piece)
+        self.last_piece = piece
         return piece
 
     def rewind_to(self, offset: int) -> None:
         """Continue at offset, which must be in the last piece read."""
-        surplus = self.taken - offset
-        if not 0 <= surplus <= len(self.last):
-            raise ValueError(f"{offset} is not in the last {len(self.last)} of {self.taken} bytes")
-        self.pushed_back = self.last[len(self.last) - surplus :] + self.pushed_back
-        self.last = b""
-        self.taken = offset
+        surplus = self.bytes_read - offset
+        if not 0 <= surplus <= len(self.last_piece):
+            raise ValueError(f"{offset} is not in the last {len(self.last_piece)} of {self.bytes_read} bytes")
+        self.pushed_back = self.last_piece[len(self.last_piece) - surplus :] + self.pushed_back
+        self.last_piece = b""
+        self.bytes_read = offset
 
     def close(self) -> None:
         """Close the file."""
@@ -122,18 +122,18 @@ class LogReader(ReadBuffer):
     size: cython.longlong  # of the file
     bytes_read: cython.longlong  # bytes of the file read so far: the offset of the end of the buffer
     valid_end: cython.longlong  # the offset after the last complete record
-    begin: cython.longlong  # the offset of the record being read
+    record_offset: cython.longlong  # the offset of the record being read
     words: list[bytes] | None  # of that record, those read so far
-    left: cython.longlong  # words of it yet to be read; 0 between records
-    past_end: cython.bint  # its next word is longer than the rest of the file
-    multi_at: cython.longlong  # the offset of the transaction being read; NONE: there is none
+    words_left: cython.longlong  # words of it yet to be read; 0 between records
+    word_exceeds_file: cython.bint  # its next word is longer than the rest of the file
+    transaction_offset: cython.longlong  # the offset of the transaction being read; NO_OFFSET: there is none
     transaction_records: list[tuple[int, list[bytes]]]  # its records, with their offsets
-    comment: bytes  # the last comment, and the offset of its end
+    last_comment: bytes  # the last comment, and the offset of its end
     comment_end: cython.longlong
     records: cython.longlong
     commands: cython.longlong
-    failed: cython.longlong
-    first_failed: cython.longlong
+    failed_commands: cython.longlong
+    first_failed_offset: cython.longlong
     first_error: bytes
     verify: cython.bint  # checksums
     is_checksummed: cython.bint  # the bytes since verified_end have a checksum, or will have one
@@ -157,18 +157,18 @@ class LogReader(ReadBuffer):
         self.size = source.size
         self.bytes_read = 0
         self.valid_end = 0
-        self.begin = 0
+        self.record_offset = 0
         self.words = None
-        self.left = 0
-        self.past_end = False
-        self.multi_at = NONE
+        self.words_left = 0
+        self.word_exceeds_file = False
+        self.transaction_offset = NO_OFFSET
         self.transaction_records = []
-        self.comment = b""
-        self.comment_end = NONE
+        self.last_comment = b""
+        self.comment_end = NO_OFFSET
         self.records = 0
         self.commands = 0
-        self.failed = 0
-        self.first_failed = NONE
+        self.failed_commands = 0
+        self.first_failed_offset = NO_OFFSET
         self.first_error = b""
         self.verify = verify
         self.is_checksummed = False
@@ -176,7 +176,7 @@ class LogReader(ReadBuffer):
         self.crc = 0
         self.crc_end = 0
 
-    def run(self, snapshot: Snapshot | None = None) -> ReplayResult:
+    def run(self, snapshot: LoadSnapshot | None = None) -> ReplayResult:
         """Read the file to its end. Raises Damaged, ForeignData.
 
         snapshot: loads a snapshot with which the file begins, and returns the offset of its end. None: the
@@ -184,7 +184,7 @@ class LogReader(ReadBuffer):
         """
         words: list[bytes] | None
         self._load_head(snapshot)
-        while not self.past_end and self._read_more():
+        while not self.word_exceeds_file and self._read_more():
             words = self._next_record()
             while words is not None:
                 self._accept(words)
@@ -196,20 +196,26 @@ class LogReader(ReadBuffer):
 
     def result(self) -> ReplayResult:
         """Return the result so far; also after Damaged was raised."""
-        cut = "transaction" if self.multi_at != NONE else "record" if self.valid_end < self.size else ""
+        cut = (
+            "transaction"
+            if self.transaction_offset != NO_OFFSET
+            else "record"
+            if self.valid_end < self.size
+            else ""
+        )
         return ReplayResult(
             self.records,
             self.commands,
-            self.failed,
-            self.first_failed,
+            self.failed_commands,
+            self.first_failed_offset,
             self.first_error,
             self.valid_end,
             self.size,
             cut,
-            self.comment if self.comment_end == self.valid_end else b"",
+            self.last_comment if self.comment_end == self.valid_end else b"",
         )
 
-    def _load_head(self, snapshot: Snapshot | None) -> None:
+    def _load_head(self, snapshot: LoadSnapshot | None) -> None:
         head = self.source.read(max(map(len, SNAPSHOT_HEADS)))
         self.source.rewind_to(0)
         if not head.startswith(SNAPSHOT_HEADS):
@@ -224,7 +230,7 @@ class LogReader(ReadBuffer):
     @cython.cfunc
     def _read_more(self) -> cython.bint:
         """Read the next piece of the file; return False at its end."""
-        piece: bytes = self.source.read(CHUNK)
+        piece: bytes = self.source.read(READ_BYTES)
         if len(piece) == 0:
             return False
         self._sum()  # before the buffer drops what is parsed
@@ -244,16 +250,16 @@ class LogReader(ReadBuffer):
     def _next_record(self) -> list[bytes] | None:
         """Return the next record; None if its end is not in the buffer yet."""
         word: bytes | None
-        if self.left == 0 and not self._begin_record():
+        if self.words_left == 0 and not self._begin_record():
             return None
         words: list[bytes] | None = self.words
         assert words is not None
-        while self.left > 0:
+        while self.words_left > 0:
             word = self._next_word()
             if word is None:
                 return None
             words.append(word)
-            self.left -= 1
+            self.words_left -= 1
         self.words = None
         return words
 
@@ -263,27 +269,27 @@ class LogReader(ReadBuffer):
         p: cython.p_uchar = self.p
         end: cython.Py_ssize_t
         while self.at < self.filled:
-            self.begin = self._offset()
+            self.record_offset = self._offset()
             if p[self.at] == COMMENT:
                 end = mem.find(p, self.at, self.filled, LF)
                 if (end if end >= 0 else self.filled) - self.at > COMMENT_MAX:
                     raise self._damaged("a line that begins with # and does not end")
                 if end < 0:
                     return False
-                self.comment = mem.to_bytes(p, self.at, end + 1 - self.at)
-                if self.verify and self.comment.startswith(CHECKSUM):
-                    self._verify(self.comment)
+                self.last_comment = mem.to_bytes(p, self.at, end + 1 - self.at)
+                if self.verify and self.last_comment.startswith(CHECKSUM_PREFIX):
+                    self._verify(self.last_comment)
                 self.at = end + 1
                 self.comment_end = self._offset()
-                if self.multi_at == NONE:
+                if self.transaction_offset == NO_OFFSET:
                     self.valid_end = self._offset()
             elif p[self.at] == ARRAY:
                 count: cython.longlong = self._number()
                 if count == 0:
                     raise self._damaged("a record without words")
                 self.words = []
-                self.left = max(count, 0)
-                return count != NONE
+                self.words_left = max(count, 0)
+                return count != NO_OFFSET
             else:
                 raise self._damaged(
                     f"expected '*' and the length of a record, found {self._describe_next_bytes()}"
@@ -300,11 +306,11 @@ class LogReader(ReadBuffer):
         if p[start] != BULK:
             raise self._damaged(f"expected '$' and the length of a word, found {self._describe_next_bytes()}")
         n: cython.longlong = self._number()
-        if n == NONE:
+        if n == NO_OFFSET:
             return None
         at: cython.Py_ssize_t = self.at
         if n + 2 > self.filled - at:
-            self.past_end = n + 2 > max(self.size, self.bytes_read) - self._offset()
+            self.word_exceeds_file = n + 2 > max(self.size, self.bytes_read) - self._offset()
             self.at = start
             return None
         word: bytes = mem.to_bytes(p, at, n)
@@ -318,7 +324,7 @@ class LogReader(ReadBuffer):
 
     @cython.cfunc
     def _number(self) -> cython.longlong:
-        """Read `<any byte><digits>\\r\\n`; return NONE if its end is not in the buffer yet."""
+        """Read `<any byte><digits>\\r\\n`; return NO_OFFSET if its end is not in the buffer yet."""
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.at + 1
         first: cython.Py_ssize_t = at
@@ -337,7 +343,7 @@ class LogReader(ReadBuffer):
                 break
             self.at = at + 2
             return number
-        return NONE
+        return NO_OFFSET
 
     @cython.cfunc
     def _accept(self, words: list[bytes]) -> cython.void:
@@ -352,31 +358,31 @@ class LogReader(ReadBuffer):
             if name == b"EXEC":
                 self._end_transaction()
                 return
-        if self.multi_at != NONE:
-            self.transaction_records.append((self.begin, words))
+        if self.transaction_offset != NO_OFFSET:
+            self.transaction_records.append((self.record_offset, words))
             return
-        self._execute(self.begin, words)
+        self._execute(self.record_offset, words)
         self.valid_end = self._offset()
 
     @cython.cfunc
     def _begin_transaction(self) -> cython.void:
-        if self.multi_at != NONE:
+        if self.transaction_offset != NO_OFFSET:
             raise Damaged(
-                self.begin,
-                f"a MULTI inside the transaction that began at byte {self.multi_at}",
+                self.record_offset,
+                f"a MULTI inside the transaction that began at byte {self.transaction_offset}",
                 self.name,
                 ADVICE,
             )
-        self.multi_at = self.begin
+        self.transaction_offset = self.record_offset
 
     @cython.cfunc
     def _end_transaction(self) -> cython.void:
-        if self.multi_at == NONE:
-            raise Damaged(self.begin, "an EXEC without a MULTI", self.name, ADVICE)
+        if self.transaction_offset == NO_OFFSET:
+            raise Damaged(self.record_offset, "an EXEC without a MULTI", self.name, ADVICE)
         for offset, words in self.transaction_records:
             self._execute(offset, words)
         self.transaction_records = []
-        self.multi_at = NONE
+        self.transaction_offset = NO_OFFSET
         self.valid_end = self._offset()
 
     @cython.cfunc
@@ -384,15 +390,15 @@ class LogReader(ReadBuffer):
         try:
             error = self.execute(words)
         except ForeignCommand as foreign:
-            raise ForeignData(offset, str(foreign), self.name) from None
+            raise ForeignDataError(offset, str(foreign), self.name) from None
         except CommandError as impossible:
             raise Damaged(offset, str(impossible), self.name, ADVICE) from None
         self.commands += 1
         if error is not None:
-            if self.failed == 0:
-                self.first_failed = offset
+            if self.failed_commands == 0:
+                self.first_failed_offset = offset
                 self.first_error = error
-            self.failed += 1
+            self.failed_commands += 1
 
     # Checksums.
 
@@ -414,25 +420,28 @@ class LogReader(ReadBuffer):
             line != CHECKSUM_START and not self.is_checksummed
         ):  # a wrong byte in the start: the rest has no checksum
             raise Damaged(
-                self.begin, "a checksum of records whose beginning is unknown", self.name, UNCHECKED
+                self.record_offset,
+                "a checksum of records whose beginning is unknown",
+                self.name,
+                UNCHECKED_ADVICE,
             )
         if line != CHECKSUM_START and line != checksum_line(self.crc):
             self.valid_end = self.verified_end
-            what = f"the records up to byte {self.begin} do not have the checksum that follows them"
-            raise Damaged(self.verified_end, what, self.name, UNCHECKED)
+            what = f"the records up to byte {self.record_offset} do not have the checksum that follows them"
+            raise Damaged(self.verified_end, what, self.name, UNCHECKED_ADVICE)
         self.is_checksummed = True
         self.crc = 0
-        self.crc_end = self.verified_end = self.begin + len(line)
+        self.crc_end = self.verified_end = self.record_offset + len(line)
 
     def _expect_torn_end(self) -> None:
         """Raise Damaged if a commit with its right checksum follows the incomplete record."""
         rest: bytes = mem.to_bytes(self.p, self.at, self.filled - self.at)
         rest += self.source.read(INTACT_SEARCH_MAX)
-        at: cython.Py_ssize_t = rest.find(CHECKSUM)
+        at: cython.Py_ssize_t = rest.find(CHECKSUM_PREFIX)
         following: cython.Py_ssize_t
         while at >= 0:
             at = rest.find(b"\n", at) + 1
-            following = rest.find(CHECKSUM, at)
+            following = rest.find(CHECKSUM_PREFIX, at)
             if at == 0 or following < 0:
                 return
             if rest.startswith(checksum_line(crc32c.crc32c(rest[at:following])), following):
@@ -460,4 +469,4 @@ class LogReader(ReadBuffer):
 
 def checksum_line(crc: int) -> bytes:
     """Return the line that follows the bytes of a commit."""
-    return CHECKSUM + b"%08x\r\n" % crc
+    return CHECKSUM_PREFIX + b"%08x\r\n" % crc

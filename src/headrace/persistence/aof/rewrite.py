@@ -196,7 +196,7 @@ def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
 def loss_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
     """Yield the records (see rule_records.py) of the entries that groups have lost."""
     groups = {group.name: group for group in stream.groups}
-    for name, *losses in stream.losses:
+    for name, *losses in stream.losses_by_group:
         last = stream_id.text_of(groups[name].last_ms, groups[name].last_seq)
         words = [b"XGROUP", b"SETID", key, name, last, b"ENTRIESREAD", b"%d" % groups[name].entries_read]
         yield rule_record([*words, b"LOSSES", *(b"%d" % number for number in losses)])
@@ -237,11 +237,11 @@ def may_have_deleted_pending(stream: StreamImage) -> cython.bint:
     frozen: cython.bint = stream.is_frozen()
     for group in stream.groups:
         pending = group.pending
-        slot = pending.first_from(0, 0)
+        slot = pending.first_by_id_from(0, 0)
         while slot >= 0:
             if frozen or not stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
                 return True
-            slot = pending.after(slot)
+            slot = pending.next_by_id(slot)
     return False
 
 
@@ -256,10 +256,10 @@ def pending_ids(stream: StreamImage) -> Iterator[bytes]:
 
 def ids_of(pending: PendingEntries) -> Iterator[tuple[int, int]]:
     """Yield the IDs of the entries as (ms, seq), in order."""
-    slot: cython.Py_ssize_t = pending.first_from(0, 0)
+    slot: cython.Py_ssize_t = pending.first_by_id_from(0, 0)
     while slot >= 0:
         yield pending.ms_of(slot), pending.seq_of(slot)
-        slot = pending.after(slot)
+        slot = pending.next_by_id(slot)
 
 
 def consumer_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
@@ -267,7 +267,7 @@ def consumer_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
     pending: PendingEntries = group.pending
     consumer: Consumer
     owner: Consumer | None
-    slot: cython.Py_ssize_t = pending.oldest()
+    slot: cython.Py_ssize_t = pending.first_by_delivery()
     unowned: list[list[bytes]] = []
     while slot >= 0:
         word: bytes = stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot))
@@ -279,8 +279,8 @@ def consumer_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
             time: bytes = stream_id.format_decimal(pending.delivery_time_of(slot))
             words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", word]
             yield [*words, b"TIME", time, b"RETRYCOUNT", count, b"JUSTID", b"FORCE"]
-        slot = pending.newer(slot)
-    for consumer in group.kept_consumers():
+        slot = pending.next_by_delivery(slot)
+    for consumer in group.preserved_consumers():
         if consumer.pending_count == 0:
             yield [b"XGROUP", b"CREATECONSUMER", key, group.name, consumer.name]
     yield from nack_commands(key, group, unowned)
@@ -319,8 +319,8 @@ def producer_commands(key: bytes, stream: StreamImage, settings: Settings) -> It
     items: list[tuple[bytes, bytes, StreamId]] = memory.items()
     for pid, iid, entry in items:
         yield [b"XIDMPRECORD", key, pid, iid, entry.text()]
-    added: cython.longlong = mem.as_signed(memory.added)
-    duplicates: cython.longlong = mem.as_signed(memory.duplicates)
+    added: cython.longlong = mem.as_signed(memory.added_count)
+    duplicates: cython.longlong = mem.as_signed(memory.duplicate_count)
     if added != len(items) or duplicates > 0:
         words: list[bytes] = [b"XCFGSET", key, b"IIDS-ADDED", stream_id.format_decimal(added)]
         yield [*words, b"IIDS-DUPLICATES", stream_id.format_decimal(duplicates)]

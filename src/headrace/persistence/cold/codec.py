@@ -82,19 +82,19 @@ class ZstdCodec:
                 "it is compressed by Zstandard, which needs a package: pip install 'headrace[cold]'"
             ) from None
         self.library = zstandard
-        self.threads = threading.local()  # its objects are for one thread at a time
+        self.thread_local = threading.local()  # its objects are for one thread at a time
 
     def compress(self, data: bytes) -> bytes:
-        engine = getattr(self.threads, "compressor", None)
+        engine = getattr(self.thread_local, "compressor", None)
         if engine is None:
-            engine = self.threads.compressor = self.library.ZstdCompressor(level=ZSTD_LEVEL)
+            engine = self.thread_local.compressor = self.library.ZstdCompressor(level=ZSTD_LEVEL)
         packed: bytes = engine.compress(data)
         return packed
 
     def decompress(self, data: memoryview, size: int) -> bytes:
-        engine = getattr(self.threads, "decompressor", None)
+        engine = getattr(self.thread_local, "decompressor", None)
         if engine is None:
-            engine = self.threads.decompressor = self.library.ZstdDecompressor()
+            engine = self.thread_local.decompressor = self.library.ZstdDecompressor()
         try:
             stated = self.library.frame_content_size(data[:ZSTD_FRAME_HEADER_BYTES_MAX])
             if stated != size:  # decompress() would allocate what is stated

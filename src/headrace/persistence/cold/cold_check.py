@@ -22,18 +22,22 @@ from headrace.streams.stream import Stream
 
 
 @dataclass
-class ColdCheck:
+class ColdCheckResult:
     """The result of a check of all cold files of a log."""
 
     file_count: int = 0
     run_count: int = 0
     size: int = 0  # bytes of the files
     damage: list[Damaged] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)  # which entries of which key, a sentence for each run
+    unreadable_runs: list[str] = field(
+        default_factory=list
+    )  # which entries of which key, a sentence for each run
     orphans: list[str] = field(default_factory=list)  # paths of files that no manifest names
     orphan_bytes: int = 0
     store_file_count: int = 0  # files that were read from the object store
-    not_read: list[str] = field(default_factory=list)  # names of files that are in an unknown object store
+    unread_file_names: list[str] = field(
+        default_factory=list
+    )  # names of files that are in an unknown object store
 
     def notes(self) -> list[str]:
         """Return sentences for the operator about the files and the unreadable runs."""
@@ -45,15 +49,15 @@ class ColdCheck:
             found.append(
                 f"{plural(self.store_file_count, 'cold file')} in the object store, read and compared"
             )
-        if self.not_read:
-            count = plural(len(self.not_read), "cold file")
+        if self.unread_file_names:
+            count = plural(len(self.unread_file_names), "cold file")
             found.append(
                 f"{count} in an object store, not read: give its URL, as in --cold-store s3://bucket/x"
             )
         if self.orphans:
             count = f"{plural(len(self.orphans), 'cold file')}, {plural(self.orphan_bytes, 'byte')}"
             found.append(f"{count}, to which nothing refers: the next start removes them")
-        return found + self.unreadable
+        return found + self.unreadable_runs
 
 
 def check_cold_files(
@@ -62,7 +66,7 @@ def check_cold_files(
     names: Iterable[str],
     keyspace: Keyspace | None,
     stored: StoredFiles | None = None,
-) -> ColdCheck:
+) -> ColdCheckResult:
     """Read all cold files that a manifest names.
 
     Args:
@@ -72,7 +76,7 @@ def check_cold_files(
             loaded.
         stored: the files in an object store. They are read if the store is known. None: there is none.
     """
-    check = ColdCheck()
+    check = ColdCheckResult()
     readable: dict[str, set[IndexEntry]] = {}
     for name in names:
         readable[name] = _check_copies(check, files, f"{directory}/{name}", name, stored)
@@ -81,13 +85,13 @@ def check_cold_files(
             check.orphans.append(f"{directory}/{name}")
             check.orphan_bytes += files.size(f"{directory}/{name}")
     for key, run in _runs(keyspace) if keyspace is not None else ():
-        place = run.place
+        place = run.storage_location
         assert isinstance(place, RunPlace)
-        if place.file.name in check.not_read:
+        if place.file.name in check.unread_file_names:
             continue
         if IndexEntry(place.offset, place.size, place.checksum) not in readable.get(place.file.name, ()):
             first, last = f"{run.first_ms}-{run.first_seq}", f"{run.last_ms}-{run.last_seq}"
-            check.unreadable.append(
+            check.unreadable_runs.append(
                 f"the entries {first} to {last} of the stream {log_text(key)!r} cannot be read: they are in"
                 f" {os.path.basename(place.file.path)}, at byte {place.offset}"
             )
@@ -99,7 +103,7 @@ def check_cold_files(
 
 
 def _check_copies(
-    check: ColdCheck, files: DataDirectory, path: str, name: str, stored: StoredFiles | None
+    check: ColdCheckResult, files: DataDirectory, path: str, name: str, stored: StoredFiles | None
 ) -> set[IndexEntry]:
     """Read a file where it is: in the data directory, the object store or both; return the readable runs."""
     reports: list[ColdFileReport] = []
@@ -110,7 +114,7 @@ def _check_copies(
         reports.append(check_stored_file(stored.store, found, name))
         check.store_file_count += 1
     if not reports:
-        check.not_read.append(name)
+        check.unread_file_names.append(name)
         return set()
     check.file_count += 1
     check.run_count += len(reports[0].runs)
@@ -126,8 +130,8 @@ def _runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:
         for key, value in database.values.items():
             if not isinstance(value, Stream) or value.cold is None:
                 continue
-            image = value.view()
-            image.by_reference = True
+            image = value.view_image()
+            image.runs_by_reference = True
             while image.next_node():
-                if image.run is not None:
-                    yield key, image.run
+                if image.node_run is not None:
+                    yield key, image.node_run

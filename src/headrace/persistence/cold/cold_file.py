@@ -39,14 +39,14 @@ RUN_TAG = b"RUN."
 END_TAG = b"COLD-END"
 FILE_BYTES_MAX = 64 << 20  # unless a single run is larger
 
-HEADER = struct.Struct(">13sB2xQ")  # and its checksum
-RUN_HEADER = struct.Struct(">4sB3xIQQ")
-INDEX_ENTRY = struct.Struct(">QQQ")
-FOOTER_COUNTS = struct.Struct(">QQ")
-CHECKSUM = struct.Struct(">Q")
-HEADER_BYTES = HEADER.size + CHECKSUM.size
-RUN_OVERHEAD_BYTES = RUN_HEADER.size + CHECKSUM.size
-FOOTER_BYTES = FOOTER_COUNTS.size + CHECKSUM.size + len(END_TAG)
+HEADER_STRUCT = struct.Struct(">13sB2xQ")  # and its checksum
+RUN_HEADER_STRUCT = struct.Struct(">4sB3xIQQ")
+INDEX_ENTRY_STRUCT = struct.Struct(">QQQ")
+FOOTER_COUNTS_STRUCT = struct.Struct(">QQ")
+CHECKSUM_STRUCT = struct.Struct(">Q")
+HEADER_BYTES = HEADER_STRUCT.size + CHECKSUM_STRUCT.size
+RUN_OVERHEAD_BYTES = RUN_HEADER_STRUCT.size + CHECKSUM_STRUCT.size
+FOOTER_BYTES = FOOTER_COUNTS_STRUCT.size + CHECKSUM_STRUCT.size + len(END_TAG)
 
 Run = Sequence[tuple[bytes, bytes | bytearray]]  # keys and listpacks of adjacent nodes, in order
 
@@ -88,15 +88,15 @@ def file_number(name: str) -> int:
 
 def header(number: int) -> bytes:
     """Return the header of the file with this number."""
-    counted = HEADER.pack(MAGIC, FORMAT_VERSION, number)
-    return counted + CHECKSUM.pack(xxh3_64_intdigest(counted))
+    counted = HEADER_STRUCT.pack(MAGIC, FORMAT_VERSION, number)
+    return counted + CHECKSUM_STRUCT.pack(xxh3_64_intdigest(counted))
 
 
 def check_header(data: bytes, number: int) -> None:
     """Raise DamagedBytes if data is not the header of the file with this number."""
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
         raise DamagedBytes("it does not begin as a cold file")
-    _, version, stored = HEADER.unpack_from(data)
+    _, version, stored = HEADER_STRUCT.unpack_from(data)
     if version != FORMAT_VERSION:
         raise DamagedBytes(f"format {version} is unknown; this version of Headrace reads {FORMAT_VERSION}")
     if data[:HEADER_BYTES] != header(stored):
@@ -112,11 +112,11 @@ def pack_run(run: Run, codec: Codec) -> PackedRun:
     """Compress a run of one node or more, and return it as it is stored."""
     raw = packed_nodes.join(run)
     packed = codec.compress(raw)
-    head = RUN_HEADER.pack(RUN_TAG, codec.number, len(run), len(raw), len(packed))
+    head = RUN_HEADER_STRUCT.pack(RUN_TAG, codec.number, len(run), len(raw), len(packed))
     state = xxh3_64(head)
     state.update(packed)
     checksum = state.intdigest()
-    return PackedRun(b"".join([head, packed, CHECKSUM.pack(checksum)]), checksum, raw)
+    return PackedRun(b"".join([head, packed, CHECKSUM_STRUCT.pack(checksum)]), checksum, raw)
 
 
 def stated_run_size(head: bytes) -> int:
@@ -125,9 +125,9 @@ def stated_run_size(head: bytes) -> int:
     Raises:
         DamagedBytes: if no run begins so.
     """
-    if len(head) < RUN_HEADER.size or not head.startswith(RUN_TAG):
+    if len(head) < RUN_HEADER_STRUCT.size or not head.startswith(RUN_TAG):
         raise DamagedBytes("no run begins here")
-    packed: int = RUN_HEADER.unpack_from(head)[-1]
+    packed: int = RUN_HEADER_STRUCT.unpack_from(head)[-1]
     return RUN_OVERHEAD_BYTES + packed
 
 
@@ -135,9 +135,9 @@ def run_checksum(data: bytes) -> int:
     """Return the checksum at the end of a run. Raises DamagedBytes if it does not match the bytes before."""
     if len(data) < RUN_OVERHEAD_BYTES:
         raise DamagedBytes("the file ends within the run")
-    stored: int = CHECKSUM.unpack_from(data, len(data) - CHECKSUM.size)[0]
+    stored: int = CHECKSUM_STRUCT.unpack_from(data, len(data) - CHECKSUM_STRUCT.size)[0]
     with memoryview(data) as view:
-        if xxh3_64_intdigest(view[: -CHECKSUM.size]) != stored:
+        if xxh3_64_intdigest(view[: -CHECKSUM_STRUCT.size]) != stored:
             raise DamagedBytes("the checksum of the run is wrong")
     return stored
 
@@ -164,13 +164,13 @@ def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
         raise DamagedBytes("another run is stored there")
     if stated_run_size(data) != len(data):
         raise DamagedBytes("the size of the run is wrong")
-    _, number, nodes, raw_size, packed_size = RUN_HEADER.unpack_from(data)
+    _, number, nodes, raw_size, packed_size = RUN_HEADER_STRUCT.unpack_from(data)
     try:
         codec = CODECS.get(number)
         if not nodes * packed_nodes.NODE_BYTES_MIN <= raw_size <= packed_size * codec.ratio_max or not nodes:
             raise DamagedBytes(f"{packed_size} bytes cannot be {nodes} nodes of {raw_size} bytes")
         with memoryview(data) as view:
-            return codec.decompress(view[RUN_HEADER.size : -CHECKSUM.size], raw_size), nodes
+            return codec.decompress(view[RUN_HEADER_STRUCT.size : -CHECKSUM_STRUCT.size], raw_size), nodes
     except CodecError as error:
         raise DamagedBytes(f"the run cannot be decompressed: {error}") from None
 
@@ -180,15 +180,15 @@ def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
 
 def index_and_footer(entries: Sequence[IndexEntry], offset: int) -> bytes:
     """Return the bytes of index and footer, which follow the runs at this offset of the file."""
-    counted = b"".join(INDEX_ENTRY.pack(*entry) for entry in entries) + FOOTER_COUNTS.pack(
+    counted = b"".join(INDEX_ENTRY_STRUCT.pack(*entry) for entry in entries) + FOOTER_COUNTS_STRUCT.pack(
         offset, len(entries)
     )
-    return counted + CHECKSUM.pack(xxh3_64_intdigest(counted)) + END_TAG
+    return counted + CHECKSUM_STRUCT.pack(xxh3_64_intdigest(counted)) + END_TAG
 
 
 def index_size(runs: int) -> int:
     """Return the size of the index and the footer of a file with so many runs."""
-    return INDEX_ENTRY.size * runs + FOOTER_BYTES
+    return INDEX_ENTRY_STRUCT.size * runs + FOOTER_BYTES
 
 
 def index_offset(footer: bytes, file_size: int) -> int | None:
@@ -201,7 +201,7 @@ def index_offset(footer: bytes, file_size: int) -> int | None:
         return None
     offset: int
     runs: int
-    offset, runs = FOOTER_COUNTS.unpack_from(footer)
+    offset, runs = FOOTER_COUNTS_STRUCT.unpack_from(footer)
     if not HEADER_BYTES <= offset <= file_size or offset + index_size(runs) != file_size:
         raise DamagedBytes("the footer does not fit the file")
     return offset
@@ -209,10 +209,10 @@ def index_offset(footer: bytes, file_size: int) -> int | None:
 
 def parse_index(data: bytes) -> list[IndexEntry]:
     """Return the entries of an index that is followed by its footer. Raises DamagedBytes."""
-    counted = len(data) - CHECKSUM.size - len(END_TAG)
-    stored: int = CHECKSUM.unpack_from(data, counted)[0]
+    counted = len(data) - CHECKSUM_STRUCT.size - len(END_TAG)
+    stored: int = CHECKSUM_STRUCT.unpack_from(data, counted)[0]
     with memoryview(data) as view:
         if xxh3_64_intdigest(view[:counted]) != stored:
             raise DamagedBytes("the checksum of the index is wrong")
-        entries = view[: counted - FOOTER_COUNTS.size]
-        return [IndexEntry(*entry) for entry in INDEX_ENTRY.iter_unpack(entries)]
+        entries = view[: counted - FOOTER_COUNTS_STRUCT.size]
+        return [IndexEntry(*entry) for entry in INDEX_ENTRY_STRUCT.iter_unpack(entries)]

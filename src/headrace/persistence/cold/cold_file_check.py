@@ -111,15 +111,15 @@ def _check_unindexed(file: RandomAccessFile, report: ColdFileReport) -> None:
     damage_before_end = len(report.damage)
     while at < report.size:
         try:
-            head = file.read_at(at, min(cold_file.RUN_HEADER.size, report.size - at))
+            head = file.read_at(at, min(cold_file.RUN_HEADER_STRUCT.size, report.size - at))
             size = cold_file.stated_run_size(head)
         except DamagedBytes:
             break
         if at + size > report.size:
             break
-        stored = file.read_at(at + size - cold_file.CHECKSUM.size, cold_file.CHECKSUM.size)
+        stored = file.read_at(at + size - cold_file.CHECKSUM_STRUCT.size, cold_file.CHECKSUM_STRUCT.size)
         runs = len(report.runs)
-        _check_run(file, IndexEntry(at, size, *cold_file.CHECKSUM.unpack(stored)), report)
+        _check_run(file, IndexEntry(at, size, *cold_file.CHECKSUM_STRUCT.unpack(stored)), report)
         at += size
         if len(report.runs) > runs:
             end = at

@@ -39,7 +39,7 @@ STREAMS_SHOWN = 10  # in a warning
 COPY_PAUSE_S = 60.0  # after a copy that failed: on a full disk each one takes the space that is left
 STEP_TIMEOUT_S = 1.0  # for the event loop to do a step; it may be ending
 
-Report = Callable[[Callable[[], None]], object]  # runs a function where the keyspace may be read
+RunWithKeyspace = Callable[[Callable[[], None]], object]  # runs a function where the keyspace may be read
 
 
 class _DamagedFile:
@@ -60,9 +60,12 @@ class _DamagedFile:
 
 
 class ColdFileMonitor:
-    """Compares the cold files of a keyspace with what was written. Call check() in one thread at a time."""
+    """Compares the cold files of a keyspace with what was written.
 
-    def __init__(self, files: ColdFiles, keyspace: Callable[[], Keyspace], report: Report) -> None:
+    Call check_next_files() in one thread at a time.
+    """
+
+    def __init__(self, files: ColdFiles, keyspace: Callable[[], Keyspace], report: RunWithKeyspace) -> None:
         """Check nothing yet.
 
         Args:
@@ -70,23 +73,23 @@ class ColdFileMonitor:
             report: runs a function where the keyspace may be read: soon, in another thread or in this one.
         """
         self.files = files
-        self.damaged: dict[str, _DamagedFile] = {}
+        self.damaged_files: dict[str, _DamagedFile] = {}
         self._keyspace = keyspace
         self._report = report
         self._last = ""  # the name that was checked last
 
-    def check(self) -> None:
+    def check_next_files(self) -> None:
         """Check the next FILES_PER_ROUND files and the damaged ones, and log what has changed."""
         known = self.files.identities()
-        for name in self.damaged.keys() - known.keys():
-            self.damaged.pop(name).release()
+        for name in self.damaged_files.keys() - known.keys():
+            self.damaged_files.pop(name).release()
         for name in self._next_names(known):
             what, found = self._difference(known[name])
-            damaged = self.damaged.get(name)
+            damaged = self.damaged_files.get(name)
             if damaged is None:
                 if not what or name not in self.files.identities():  # it is not needed any more
                     continue
-                damaged = self.damaged[name] = _DamagedFile(what)
+                damaged = self.damaged_files[name] = _DamagedFile(what)
                 self.files.stop_appending(name)
                 if found is None or not found.is_same_file(known[name].identity):
                     damaged.kept = self.files.keep_open(known[name])
@@ -104,7 +107,7 @@ class ColdFileMonitor:
         chosen = (names[start:] + names[:start])[:FILES_PER_ROUND]
         if chosen:
             self._last = chosen[-1]
-        return [*chosen, *(self.damaged.keys() - set(chosen))]
+        return [*chosen, *(self.damaged_files.keys() - set(chosen))]
 
     def _difference(self, known: KnownIdentity) -> tuple[str, FileIdentity | None]:
         """Return how a file differs from what was written, "" if it does not; and what has its name."""
@@ -133,7 +136,11 @@ class ColdFileMonitor:
                 if found is None:
                     return
                 key, run = found
-                runs.add(IndexEntry(run.place.offset, run.place.size, run.place.checksum))
+                runs.add(
+                    IndexEntry(
+                        run.storage_location.offset, run.storage_location.size, run.storage_location.checksum
+                    )
+                )
                 ranges.setdefault(key, [run, run])[1] = run
             is_complete = True
 
@@ -219,11 +226,11 @@ class ColdFileMonitor:
 
     def _note_restored(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> None:
         """Use a file that was put back. It is in `damaged` until all of this is done."""
-        self.files.accept(name, found)
+        self.files.accept_replaced_file(name, found)
         damaged.release()
         text = "cold file %s is back, with all runs that are needed"
         logging.getLogger("headrace").warning(text, self.files.path(name))
-        del self.damaged[name]
+        del self.damaged_files[name]
 
 
 def _copy_command(kept: KeptFile, whole: str) -> str:
@@ -241,7 +248,7 @@ def _runs_in(keyspace: Keyspace, name: str) -> Iterator[tuple[bytes, ColdRun] | 
 
 
 def _runs_of_stream(key: bytes, stream: Stream, name: str) -> Iterator[tuple[bytes, ColdRun] | None]:
-    if stream.cold is None or all(file.name != name for file in stream.cold.runs_of_files):
+    if stream.cold is None or all(file.name != name for file in stream.cold.run_count_by_file):
         return
     after = b""
     while True:
@@ -252,7 +259,7 @@ def _runs_of_stream(key: bytes, stream: Stream, name: str) -> Iterator[tuple[byt
             if node is None or node.run is None:
                 return
             run = run_of(node)
-            if run.place.file.name == name:
+            if run.storage_location.file.name == name:
                 yield key, run
             after = node.key()
             more = cursor.next()

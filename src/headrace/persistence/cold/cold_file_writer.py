@@ -13,15 +13,16 @@ from headrace.persistence.data_directory import DataDirectory
 class ColdFileWriter:
     """Appends runs to one cold file. After an OSError only abandon() may be called.
 
-    size is that of the file in bytes; safe_size and safe_runs are bytes and runs as of the last sync.
+    size is that of the file in bytes; synced_size and synced_run_count are bytes and runs as of the last
+    sync.
     """
 
     def __init__(self, files: DataDirectory, path: str, number: int) -> None:
         """Create the file. Raises OSError."""
         self.files = files
         self.path = path
-        self.size = self.safe_size = self.safe_runs = 0
-        self.entries: list[IndexEntry] = []
+        self.size = self.synced_size = self.synced_run_count = 0
+        self.index_entries: list[IndexEntry] = []
         self.sealed = False
         self._entered = False  # the directory on the disk has its name
         self._file = files.create(path)
@@ -37,14 +38,14 @@ class ColdFileWriter:
 
         The first run always fits.
         """
-        size = self.size + len(run.data) + cold_file.index_size(len(self.entries) + 1)
-        return not self.entries or size <= file_bytes_max
+        size = self.size + len(run.data) + cold_file.index_size(len(self.index_entries) + 1)
+        return not self.index_entries or size <= file_bytes_max
 
     def append(self, run: PackedRun) -> IndexEntry:
         """Append a run, and return where it is. The next sync makes it durable. Raises OSError."""
         entry = IndexEntry(self.size, len(run.data), run.checksum)
         self._write(run.data)
-        self.entries.append(entry)
+        self.index_entries.append(entry)
         return entry
 
     def sync(self) -> None:
@@ -53,12 +54,12 @@ class ColdFileWriter:
         if not self._entered:
             self.files.sync_directory(self.path.rpartition("/")[0])
             self._entered = True
-        self.safe_size = self.size
-        self.safe_runs = len(self.entries)
+        self.synced_size = self.size
+        self.synced_run_count = len(self.index_entries)
 
     def seal(self) -> None:
         """Append index and footer, sync and close the file. Raises OSError."""
-        self._write(cold_file.index_and_footer(self.entries, self.size))
+        self._write(cold_file.index_and_footer(self.index_entries, self.size))
         self.sync()
         self.sealed = True
         self._file.close()
@@ -68,11 +69,11 @@ class ColdFileWriter:
         if self.sealed:
             return
         with contextlib.suppress(OSError):
-            if self.safe_runs == 0:
+            if self.synced_run_count == 0:
                 self.files.remove(self.path)
             else:
-                self._file.truncate(self.safe_size)  # gives space back to a full disk; not needed otherwise
-        self.size = self.safe_size
+                self._file.truncate(self.synced_size)  # gives space back to a full disk; not needed otherwise
+        self.size = self.synced_size
         with contextlib.suppress(OSError):
             self._file.close()
 

@@ -31,11 +31,11 @@ from headrace.persistence.cold.object_store import StoreError
 from headrace.persistence.cold.open_files import COPY_SUFFIX, KeptFile, OpenFiles
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.stored_files import (
-    GIVE_URL,
+    GIVE_URL_ADVICE,
     RECORD_SUFFIX,
     StoredFile,
     StoredFiles,
-    used_number,
+    number_in_name,
 )
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, FileIdentity, make_directories
@@ -53,7 +53,7 @@ class ColdFile:
         "is_local",
         "last_read_s",
         "live_bytes",
-        "logged_from",
+        "logged_from_offset",
         "name",
         "path",
         "released_sizes",
@@ -73,7 +73,7 @@ class ColdFile:
         self.in_store = False  # the object store has confirmed that it has it
         self.last_read_s = 0.0  # when a run was read last, by time.monotonic()
         self.unreadable_offsets: set[int] = set()  # the offsets of runs whose last read failed
-        self.logged_from = 0  # the entries of runs from this offset on are also in the log
+        self.logged_from_offset = 0  # the entries of runs from this offset on are also in the log
 
     @property
     def dead_bytes(self) -> int:
@@ -143,7 +143,7 @@ class ColdFiles:
         self._directory_is_durable = False
         self._writer: ColdFileWriter | None = None
         self._current: ColdFile | None = None
-        self.stored: StoredFiles | None = None  # None: there is no object store
+        self.stored_files: StoredFiles | None = None  # None: there is no object store
         self.on_sealed: Callable[[str], object] | None = None  # nothing is appended to this file any more
 
     def path(self, name: str) -> str:
@@ -219,10 +219,10 @@ class ColdFiles:
                     text = "%s, at byte %d: %s: it is read from the object store instead"
                     logging.getLogger("headrace").warning(text, file.path, place.offset, error.what)
                     file.is_local = False
-        assert self.stored is not None
+        assert self.stored_files is not None
         what = ""
         try:
-            return self.stored.read(
+            return self.stored_files.read(
                 file.name, place.offset, place.size, lambda data: decode(data, place.checksum), seconds
             )
         except (DamagedBytes, MissingCodec, StoreError) as error:
@@ -245,7 +245,7 @@ class ColdFiles:
 
     # ---- files
 
-    def place_of(self, name: str, offset: int, size: int, checksum: int) -> RunPlace:
+    def place_from_log(self, name: str, offset: int, size: int, checksum: int) -> RunPlace:
         """Return the place of a run that was written earlier, from what the log says. The run is not read.
 
         Raises:
@@ -255,7 +255,7 @@ class ColdFiles:
         if not cold_file.HEADER_BYTES <= offset <= offset + size <= file.size:
             what = f"it has {file.size} bytes, which do not contain the run of {size} bytes at {offset}"
             raise Damaged(file.size, what, file.path)
-        file.logged_from = max(file.logged_from, offset + size)
+        file.logged_from_offset = max(file.logged_from_offset, offset + size)
         return RunPlace(file, offset, size, checksum)
 
     def open(self, name: str) -> ColdFile:
@@ -277,7 +277,7 @@ class ColdFiles:
                         known.identity = self.files.identity(file.path)
             return file
 
-    def set_needed(self, names: Iterable[str]) -> None:
+    def set_needed_names(self, names: Iterable[str]) -> None:
         """Keep the files with these names until the next call: durable manifests name them."""
         with self._lock:
             self._needed = frozenset(names)
@@ -317,8 +317,8 @@ class ColdFiles:
             else:
                 removed += 1
                 self._open_files.close_file(path)
-                if self.stored is not None:
-                    self.stored.discard(name)
+                if self.stored_files is not None:
+                    self.stored_files.discard(name)
             with self._lock:
                 self._removing.discard(name)
         return removed
@@ -372,7 +372,8 @@ class ColdFiles:
             ]
 
     def remove_orphans(self) -> tuple[int, int]:
-        """Remove orphans; return their number and bytes. Call it at the start, after set_needed() and open().
+        """Remove orphans; return their number and bytes. Call it at the start, after set_needed_names() and
+        open().
 
         After an OSError the rest stays, until the next start.
         """
@@ -440,7 +441,7 @@ class ColdFiles:
         """Keep a file open that others have removed or replaced; return None if it is not open."""
         return self._open_files.keep_open(known.path, known.identity)
 
-    def accept(self, name: str, identity: FileIdentity) -> None:
+    def accept_replaced_file(self, name: str, identity: FileIdentity) -> None:
         """Use the file that has this name now, instead of the one that was written."""
         with self._lock:
             if name in self._known:
@@ -473,7 +474,7 @@ class ColdFiles:
         if not self._directory_is_durable:
             self._make_directory()
         with self._lock:
-            numbers = map(used_number, [*self.files.list(self.directory), *self._known])
+            numbers = map(number_in_name, [*self.files.list(self.directory), *self._known])
             self._last_number = number = max(self._last_number, *numbers, 0) + 1
             name = cold_file.file_name(number)
             file = ColdFile(name, self.path(name))
@@ -510,7 +511,7 @@ class ColdFiles:
         """Note the size of the current file."""
         assert self._current is not None
         self._current.size = self._known[self._current.name].size = writer.size
-        self._current.run_bytes = sum(entry.size for entry in writer.entries)
+        self._current.run_bytes = sum(entry.size for entry in writer.index_entries)
 
     def _abandon(self) -> None:
         """Leave the current file as it was synced, and have the next write begin another one."""
@@ -537,7 +538,7 @@ class ColdFiles:
         if not cold_file.file_number(name):
             raise Damaged(0, "this is not the name of a cold file", path)
         file = ColdFile(name, path)
-        stored = self.stored.get(name) if self.stored is not None else None
+        stored = self.stored_files.get(name) if self.stored_files is not None else None
         end = None
         try:
             with self._open_files.reading(path) as source:
@@ -561,10 +562,10 @@ class ColdFiles:
     def _find_in_store(self, name: str) -> StoredFile | None:
         """Return a file without a local copy; None if the store has none either. Raises Damaged."""
         try:
-            if self.stored is not None:
-                return self.stored.find(name)
+            if self.stored_files is not None:
+                return self.stored_files.find(name)
             if self.files.exists(self.path(name) + RECORD_SUFFIX):
-                raise Damaged(0, "the file is in an object store", self.path(name), GIVE_URL)
+                raise Damaged(0, "the file is in an object store", self.path(name), GIVE_URL_ADVICE)
             return None
         except (StoreError, OSError) as error:
             what = f"the file is missing, and it is unknown whether the store has it: {error}"

@@ -15,7 +15,7 @@ from headrace.errors import DamagedColdRun
 from headrace.persistence.cold.cold_files import ColdFile
 from headrace.persistence.cold.run_place import RunPlace
 
-ONLY_LOGGED = "it cannot be read, and only the log has its entries: a restart loads them from there"
+ONLY_LOGGED_MESSAGE = "it cannot be read, and only the log has its entries: a restart loads them from there"
 
 
 class ColdReferences:
@@ -31,8 +31,8 @@ class ColdReferences:
             DamagedColdRun: if the last read of it failed, and the log still has its entries.
         """
         file = place.file
-        if place.offset in file.unreadable_offsets and place.offset >= file.logged_from:
-            raise DamagedColdRun(file.path, place.offset, ONLY_LOGGED)
+        if place.offset in file.unreadable_offsets and place.offset >= file.logged_from_offset:
+            raise DamagedColdRun(file.path, place.offset, ONLY_LOGGED_MESSAGE)
         self._ends[file] = max(self._ends.get(file, 0), place.offset + place.size)
 
     def __iter__(self) -> Iterator[ColdFile]:
@@ -41,4 +41,4 @@ class ColdReferences:
     def on_base_adopted(self) -> None:
         """Record in the files that the base is in use: the log no longer has the entries of these runs."""
         for file, end in self._ends.items():
-            file.logged_from = max(file.logged_from, end)
+            file.logged_from_offset = max(file.logged_from_offset, end)

@@ -9,29 +9,31 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.errors import READING_FROM_STORE, DamagedColdRun
+from headrace.errors import READING_FROM_STORE_MESSAGE, DamagedColdRun
 from headrace.keyspace.cold_storage import RunStore
 from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFile, ColdFiles
 
-IN_PLACE_S = 1.0  # that the event loop waits for a run
-FAILURE_S = 5.0  # how long a failure is remembered
+EVENT_LOOP_WAIT_S = 1.0  # that the event loop waits for a run
+FAILURE_REMEMBERED_S = 5.0  # how long a failure is remembered
 FAILURES_MAX = 1000
-REQUESTED_MAX = 32  # runs that rules have requested
+REQUESTED_RUNS_MAX = 32  # runs that rules have requested
 
 
 class ColdStore(RunStore):
     """A RunStore whose places are those of ColdFiles. Any thread may write and load.
 
     The event loop of a server loads a run itself only inside MULTI, in scripts, trims and rules, and when
-    another thread has failed to load it. It waits IN_PLACE_S at most for an object store; for rules, and for
-    what has just failed, not at all.
+    another thread has failed to load it. It waits EVENT_LOOP_WAIT_S at most for an object store; for rules,
+    and for what has just failed, not at all.
     """
 
     def __init__(self, files: ColdFiles) -> None:
         self.files = files
         self.event_loop_thread_id = 0  # the identifier of the thread; 0: all threads may wait
-        self.start: Callable[[Callable[[], None]], object] | None = None  # runs a function in another thread
+        self.start_in_thread: Callable[[Callable[[], None]], object] | None = (
+            None  # runs a function in another thread
+        )
         self._requested: dict[tuple[str, int], Sequence[tuple[bytes, bytearray]] | None] = {}  # None: not yet
         self._failed: dict[tuple[str, int], tuple[float, DamagedColdRun]] = {}  # with time.monotonic()
         self.run_in_background: Callable[[Callable[[], object]], object] | None = None  # in another thread
@@ -46,8 +48,8 @@ class ColdStore(RunStore):
         """Return the keys and listpacks of a run.
 
         Raises:
-            DamagedColdRun: if the run cannot be read; also, with the text READING_FROM_STORE, if the event
-                loop must not wait for it, and another thread was asked to read it.
+            DamagedColdRun: if the run cannot be read; also, with the text READING_FROM_STORE_MESSAGE, if the
+                event loop must not wait for it, and another thread was asked to read it.
         """
         if not self.is_remote(place):
             return self.files.read(place)
@@ -59,13 +61,13 @@ class ColdStore(RunStore):
             return stored
         if in_place and run in self._failed:
             failed_at, error = self._failed[run]
-            if time.monotonic() - failed_at < FAILURE_S:
+            if time.monotonic() - failed_at < FAILURE_REMEMBERED_S:
                 raise DamagedColdRun(error.file, error.offset, error.what)
-        if in_place and not self.may_wait and self.start is not None:
-            self._request(place, self.start)
-            raise DamagedColdRun(place.file.path, place.offset, READING_FROM_STORE)
+        if in_place and not self.may_wait and self.start_in_thread is not None:
+            self._request(place, self.start_in_thread)
+            raise DamagedColdRun(place.file.path, place.offset, READING_FROM_STORE_MESSAGE)
         try:
-            found = self.files.read(place, seconds=IN_PLACE_S if in_place else 0)
+            found = self.files.read(place, seconds=EVENT_LOOP_WAIT_S if in_place else 0)
         except DamagedColdRun as error:
             if len(self._failed) >= FAILURES_MAX:
                 self._failed.clear()
@@ -79,13 +81,15 @@ class ColdStore(RunStore):
         run = (place.file.name, place.offset)
         if run in self._requested:
             return
-        if len(self._requested) >= REQUESTED_MAX:
+        if len(self._requested) >= REQUESTED_RUNS_MAX:
             self._requested.clear()
         self._requested[run] = None
 
         def read() -> None:
             stored = None
-            with contextlib.suppress(DamagedColdRun):  # the next request after FAILURE_S tries again
+            with contextlib.suppress(
+                DamagedColdRun
+            ):  # the next request after FAILURE_REMEMBERED_S tries again
                 stored = self.load(place)
             if stored is None:
                 self._requested.pop(run, None)
@@ -117,13 +121,13 @@ class ColdStore(RunStore):
 
     def damaged_file_count(self) -> int:
         """Return the number of files that were removed, replaced or truncated by others."""
-        return len(self.monitor.damaged) if self.monitor is not None else 0
+        return len(self.monitor.damaged_files) if self.monitor is not None else 0
 
     def _maintain(self) -> None:
         try:
             self.files.remove_unreferenced()
             if self.monitor is not None:
-                self.monitor.check()
+                self.monitor.check_next_files()
         except Exception:
             logging.getLogger("headrace").exception("the upkeep of cold files failed")
         finally:

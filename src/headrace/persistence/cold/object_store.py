@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
 SCHEMES = ("s3", "gs", "az", "file")
-LOCAL_BYTES = 1 << 30  # of cold files that stay in the data directory when the store has them
-SECONDS = 30  # of a call with all its attempts
+LOCAL_BYTES_DEFAULT_MAX = 1 << 30  # of cold files that stay in the data directory when the store has them
+CALL_TIMEOUT_S = 30  # of a call with all its attempts
 ATTEMPT_S_MAX = 10.0
 CONNECT_S_MAX = 5.0
 FILE_ATTEMPT_S = 30.0  # of a request that sends or receives a whole file of FILE_BYTES; of others accordingly
@@ -88,7 +88,7 @@ class ObjectStore:
     Counters: `retries` of all calls; `reads` and `read_failures` of get_range().
     """
 
-    def __init__(self, url: str, seconds: float = SECONDS) -> None:
+    def __init__(self, url: str, seconds: float = CALL_TIMEOUT_S) -> None:
         """Contact nothing yet.
 
         Args:

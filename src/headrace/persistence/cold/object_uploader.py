@@ -26,17 +26,22 @@ from headrace.errors import os_error_text
 from headrace.persistence.cold import cold_file, store_identity
 from headrace.persistence.cold.cold_file import DamagedBytes
 from headrace.persistence.cold.cold_files import ColdFiles
-from headrace.persistence.cold.object_store import LOCAL_BYTES, ObjectStore, StoreError, StoreUnreachable
+from headrace.persistence.cold.object_store import (
+    LOCAL_BYTES_DEFAULT_MAX,
+    ObjectStore,
+    StoreError,
+    StoreUnreachable,
+)
 from headrace.persistence.cold.store_identity import ForeignStore
 from headrace.persistence.cold.stored_files import StoredFile, StoredFiles, file_of_object, object_name
 from headrace.persistence.cold.whole_file_check import check_checksums
 from headrace.plurals import plural
 
-START_S = 10.0  # how long a start waits for the store
+START_TIMEOUT_S = 10.0  # how long a start waits for the store
 RETRY_S = 1.0
 RETRY_S_MAX = 60.0
 CHECK_OWNER_S = 60.0
-CLOSE_S = 2.0  # how long close() waits for a request to the store
+CLOSE_TIMEOUT_S = 2.0  # how long close() waits for a request to the store
 
 
 class ObjectUploader:
@@ -45,16 +50,19 @@ class ObjectUploader:
     attach() and begin() start it, close() ends it.
     """
 
-    def __init__(self, cold: ColdFiles, store: ObjectStore, local_bytes: int = LOCAL_BYTES) -> None:
+    def __init__(
+        self, cold: ColdFiles, store: ObjectStore, local_bytes: int = LOCAL_BYTES_DEFAULT_MAX
+    ) -> None:
         """Do no I/O yet.
 
         Args:
-            local_bytes: limit on the bytes of local files; those that are not uploaded yet stay beyond it.
+            local_bytes: limit on the bytes of local files; those that are not uploaded yet stay beyond
+                it.
         """
-        self.cold = cold
+        self.cold_files = cold
         self.store = store
-        self.stored = StoredFiles(cold.files, cold.directory, store)
-        self.local_bytes = local_bytes
+        self.stored_files = StoredFiles(cold.files, cold.directory, store)
+        self.local_bytes_max = local_bytes
         self.uploads = self.failures = self.deletions = 0
         self.last_error = ""  # empty: the last attempt of all succeeded
         self._own = b""  # the identity; empty: it is not known whose the store is
@@ -70,7 +78,7 @@ class ObjectUploader:
 
     # ---- in the thread of the server or program
 
-    def attach(self, seconds: float = START_S) -> None:
+    def attach(self, seconds: float = START_TIMEOUT_S) -> None:
         """Make the files in the store readable. Call it with the directory locked, before data are loaded.
 
         Args:
@@ -81,10 +89,10 @@ class ObjectUploader:
             ForeignStore: if the store belongs to another directory.
             OSError: if the directory cannot be read.
         """
-        self.stored.load()
-        self.cold.stored = self.stored
-        self.stored.on_discard = self._wake.set
-        self.cold.on_sealed = self._on_sealed
+        self.stored_files.load()
+        self.cold_files.stored_files = self.stored_files
+        self.stored_files.on_discard = self._wake.set
+        self.cold_files.on_sealed = self._on_sealed
         if seconds <= 0:
             return
         timeout, self.store.seconds = self.store.seconds, seconds
@@ -97,37 +105,37 @@ class ObjectUploader:
 
     def begin(self) -> None:
         """Start the thread: the data are loaded, and the cold files that nothing refers to are removed."""
-        for name in self.stored.names():
-            if not self.cold.is_known(name):
-                self.stored.discard(name)
-        for name in self.cold.sealed_names():
+        for name in self.stored_files.names():
+            if not self.cold_files.is_known(name):
+                self.stored_files.discard(name)
+        for name in self.cold_files.sealed_names():
             self._on_sealed(name)
         self._thread = threading.Thread(target=self._run, name="cold-store", daemon=True)
         self._thread.start()
 
-    def set_local_bytes(self, size: int) -> None:
+    def set_local_bytes_max(self, size: int) -> None:
         """Limit the bytes of local copies."""
-        if size != self.local_bytes:
-            self.local_bytes = size
+        if size != self.local_bytes_max:
+            self.local_bytes_max = size
             self._wake.set()
 
     def close(self) -> None:
-        """End the thread. An upload that takes more than CLOSE_S is repeated after the next start."""
+        """End the thread. An upload that takes more than CLOSE_TIMEOUT_S is repeated after the next start."""
         self.store.close()
         with self._disk_lock:
             self._closed = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(CLOSE_S)
+            self._thread.join(CLOSE_TIMEOUT_S)
 
     @property
-    def waiting(self) -> int:
+    def waiting_file_count(self) -> int:
         """The number of files that are to be uploaded."""
         return len(self._waiting)
 
     def _on_sealed(self, name: str) -> None:
         """Have a file uploaded, unless the store has it."""
-        if self.stored.get(name) is None:
+        if self.stored_files.get(name) is None:
             with self._lock:
                 self._waiting[name] = None
             self._wake.set()
@@ -182,9 +190,9 @@ class ObjectUploader:
 
     def _claim(self) -> None:
         """Learn whether the store is that of this directory. Raises ForeignStore, StoreError, OSError."""
-        names = self.stored.names()
-        some = self.stored.get(names[0]) if names else None
-        self._own = store_identity.claim(self.cold.files, self.cold.directory, self.store, some)
+        names = self.stored_files.names()
+        some = self.stored_files.get(names[0]) if names else None
+        self._own = store_identity.claim(self.cold_files.files, self.cold_files.directory, self.store, some)
         self._checked_at = time.monotonic()
 
     def _check_owner(self) -> None:
@@ -204,7 +212,7 @@ class ObjectUploader:
                 return
             try:
                 self._check_owner()
-                if self.cold.is_known(name):
+                if self.cold_files.is_known(name):
                     self._upload(name)
                 with self._lock:
                     del self._waiting[name]
@@ -221,12 +229,12 @@ class ObjectUploader:
 
     def _upload(self, name: str) -> None:
         """Store one file. Raises StoreError, OSError, DamagedBytes."""
-        path = self.cold.path(name)
+        path = self.cold_files.path(name)
         try:
-            with contextlib.closing(self.cold.files.source(path)) as source:
+            with contextlib.closing(self.cold_files.files.source(path)) as source:
                 data = source.read(source.size)
         except FileNotFoundError:
-            if not self.cold.is_known(name):  # it was removed meanwhile
+            if not self.cold_files.is_known(name):  # it was removed meanwhile
                 return
             raise
         number = cold_file.file_number(name)
@@ -235,23 +243,25 @@ class ObjectUploader:
         except DamagedBytes as error:
             raise DamagedBytes(f"{path} is not uploaded: {error}") from None
         stored = StoredFile(object_name(number, xxh3_64_intdigest(data)), len(data))
-        self.store.put(stored.object, data)
+        self.store.put(stored.object_key, data)
         self._confirm(stored, data)
-        self._record(lambda: self.stored.add(name, stored))
-        self.cold.set_in_store(name)
+        self._record(lambda: self.stored_files.add(name, stored))
+        self.cold_files.set_in_store(name)
         self.uploads += 1
-        if not self.cold.is_known(name):
-            self.stored.discard(name)
+        if not self.cold_files.is_known(name):
+            self.stored_files.discard(name)
 
     def _confirm(self, stored: StoredFile, data: bytes) -> None:
         """Raise StoreError unless the store has exactly these bytes."""
-        info = self.store.head(stored.object)
+        info = self.store.head(stored.object_key)
         if info.size == len(data):
             if info.e_tag == hashlib.md5(data, usedforsecurity=False).hexdigest():
                 return
-            if self.store.get(stored.object, len(data)) == data:
+            if self.store.get(stored.object_key, len(data)) == data:
                 return
-        raise StoreError(f"{self.store.url}: the object {stored.object} has other bytes than were uploaded")
+        raise StoreError(
+            f"{self.store.url}: the object {stored.object_key} has other bytes than were uploaded"
+        )
 
     def _record(self, write: Callable[[], None]) -> None:
         """Change a record in the data directory, unless it is closed."""
@@ -263,25 +273,27 @@ class ObjectUploader:
     def _remove_local(self) -> None:
         """Remove local copies beyond the limit, the ones first that were not read for the longest time."""
         sizes: dict[str, int] = {}
-        for name in self.cold.files.list(self.cold.directory):
+        for name in self.cold_files.files.list(self.cold_files.directory):
             if cold_file.file_number(name):
                 with contextlib.suppress(FileNotFoundError):
-                    sizes[name] = self.cold.files.size(self.cold.path(name))
-        excess = sum(sizes.values()) - self.local_bytes
-        by_age = sorted(sizes, key=lambda name: (self.cold.last_read(name), cold_file.file_number(name)))
+                    sizes[name] = self.cold_files.files.size(self.cold_files.path(name))
+        excess = sum(sizes.values()) - self.local_bytes_max
+        by_age = sorted(
+            sizes, key=lambda name: (self.cold_files.last_read(name), cold_file.file_number(name))
+        )
         for name in by_age:
             if excess <= 0:
                 return
-            if self.stored.get(name) is not None:
-                self._record(lambda name=name: self.cold.remove_local(name))  # type: ignore[misc]
+            if self.stored_files.get(name) is not None:
+                self._record(lambda name=name: self.cold_files.remove_local(name))  # type: ignore[misc]
                 excess -= sizes[name]
 
     def _delete_discarded(self) -> None:
         """Delete the objects of files that nothing refers to any more."""
-        for name, stored in self.stored.discarded():
+        for name, stored in self.stored_files.discarded_files():
             self._check_owner()
-            self.store.delete(stored.object)
-            self._record(lambda name=name: self.stored.remove_record(name))  # type: ignore[misc]
+            self.store.delete(stored.object_key)
+            self._record(lambda name=name: self.stored_files.remove_record(name))  # type: ignore[misc]
             self.deletions += 1
 
     def _delete_orphans(self) -> None:
@@ -292,8 +304,8 @@ class ObjectUploader:
         removed = 0
         for name in self.store.list():
             file = file_of_object(name)
-            stored = self.stored.get(file)
-            is_orphan = not self.cold.is_known(file) if stored is None else stored.object != name
+            stored = self.stored_files.get(file)
+            is_orphan = not self.cold_files.is_known(file) if stored is None else stored.object_key != name
             if file and is_orphan:
                 self.store.delete(name)
                 removed += 1

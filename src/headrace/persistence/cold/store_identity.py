@@ -20,8 +20,8 @@ from headrace.persistence.cold.object_store import MissingObject, ObjectExists, 
 from headrace.persistence.cold.stored_files import StoredFile
 from headrace.persistence.data_directory import DataDirectory, make_directories
 
-NAME = STORE_IDENTITY
-TEMPORARY = f"{NAME}.new"
+IDENTITY_NAME = STORE_IDENTITY
+TEMPORARY = f"{IDENTITY_NAME}.new"
 BYTES_MAX = 200
 
 
@@ -41,23 +41,24 @@ def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: Stor
         StoreError: if a request to the store fails.
         OSError: if the local file cannot be read or written.
     """
-    own = _read(files, f"{directory}/{NAME}")
+    own = _read(files, f"{directory}/{IDENTITY_NAME}")
     with contextlib.suppress(MissingObject):
-        if store.get(NAME) != own:
+        if store.get(IDENTITY_NAME) != own:
             raise _foreign(store)
         return own
     if stored is not None:
         try:
-            store.head(stored.object)
+            store.head(stored.object_key)
         except MissingObject:
             raise ForeignStore(
-                f"{store.url} does not have the cold files of this data directory, such as {stored.object}:"
+                f"{store.url} does not have the cold files of this data directory, such as "
+                f"{stored.object_key}:"
                 " give the URL of the store that has them"
             ) from None
     own = own or _create(files, directory)
     with contextlib.suppress(ObjectExists):
-        store.put(NAME, own, new=True)
-    if store.get(NAME) != own:
+        store.put(IDENTITY_NAME, own, new=True)
+    if store.get(IDENTITY_NAME) != own:
         raise _foreign(store)
     return own
 
@@ -65,17 +66,19 @@ def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: Stor
 def check(store: ObjectStore, own: bytes) -> None:
     """Raise ForeignStore if the store no longer belongs to this directory, StoreError if a request fails."""
     try:
-        if store.get(NAME) == own:
+        if store.get(IDENTITY_NAME) == own:
             return
     except MissingObject:
-        raise ForeignStore(f"the object {NAME} was removed from {store.url}: restart the server") from None
+        raise ForeignStore(
+            f"the object {IDENTITY_NAME} was removed from {store.url}: restart the server"
+        ) from None
     raise _foreign(store)
 
 
 def _foreign(store: ObjectStore) -> ForeignStore:
     return ForeignStore(
         f"{store.url} belongs to another data directory: each needs a prefix of its own. If this directory is"
-        f" a copy that replaces the other one, remove the object {NAME} there and start again"
+        f" a copy that replaces the other one, remove the object {IDENTITY_NAME} there and start again"
     )
 
 
@@ -98,6 +101,6 @@ def _create(files: DataDirectory, directory: str) -> bytes:
         text = b"headrace %s %d\n" % (secrets.token_hex(16).encode(), file.identity().inode)
         write_all(file, text)
         file.sync()
-    files.rename(temporary, f"{directory}/{NAME}")
+    files.rename(temporary, f"{directory}/{IDENTITY_NAME}")
     files.sync_directory(directory)
     return text

@@ -38,7 +38,7 @@ class _StoredFile:
     def random_access(self, name: str) -> _ObjectBytes:
         """Read the object. Raises OSError, also if it is not the one that was uploaded."""
         try:
-            data = self.store.get(self.stored.object, self.stored.size)
+            data = self.store.get(self.stored.object_key, self.stored.size)
         except StoreError as error:
             raise OSError(errno.EIO, str(error)) from None
         if len(data) != self.stored.size or xxh3_64_intdigest(data) != self.stored.checksum:
@@ -48,5 +48,5 @@ class _StoredFile:
 
 def check_stored_file(store: ObjectStore, stored: StoredFile, name: str) -> ColdFileReport:
     """Read a cold file from the store, and return what was found. name: that in the data directory."""
-    path = f"{store.url}/{stored.object}"
+    path = f"{store.url}/{stored.object_key}"
     return check_cold_file(_StoredFile(store, stored), path, cold_file.file_number(name))

@@ -27,21 +27,21 @@ from headrace.persistence.data_directory import DataDirectory, File, replace_fil
 RECORD_SUFFIX = ".stored"
 TEMPORARY_SUFFIX = ".new"
 RECORD_BYTES_MAX = 200
-OBJECT = re.compile(r"([1-9]\d{0,18})-([0-9a-f]{16})\.cold")
-GIVE_URL = "give its URL, as in --cold-store s3://bucket/prefix"
+OBJECT_NAME_PATTERN = re.compile(r"([1-9]\d{0,18})-([0-9a-f]{16})\.cold")
+GIVE_URL_ADVICE = "give its URL, as in --cold-store s3://bucket/prefix"
 T = TypeVar("T")
 
 
 class StoredFile(NamedTuple):
     """A cold file in the store: the name of its object, and its size in bytes."""
 
-    object: str
+    object_key: str
     size: int
 
     @property
     def checksum(self) -> int:
         """The XXH3-64 checksum of its bytes."""
-        return int(self.object.partition("-")[2][:16], 16)
+        return int(self.object_key.partition("-")[2][:16], 16)
 
 
 def object_name(number: int, checksum: int) -> str:
@@ -51,19 +51,19 @@ def object_name(number: int, checksum: int) -> str:
 
 def file_of_object(name: str) -> str:
     """Return the name of the cold file that an object has; "" if the object is not a cold file."""
-    found = OBJECT.fullmatch(name)
+    found = OBJECT_NAME_PATTERN.fullmatch(name)
     return cold_file.file_name(int(found[1])) if found else ""
 
 
-def recorded_name(name: str) -> str:
+def file_of_record(name: str) -> str:
     """Return the name of the cold file whose record has this name; "" if it is not the name of a record."""
     file = name.removesuffix(RECORD_SUFFIX)
     return file if file != name and cold_file.file_number(file) else ""
 
 
-def used_number(name: str) -> int:
+def number_in_name(name: str) -> int:
     """Return the number in the name of a cold file or of a record; 0 if it is neither."""
-    return cold_file.file_number(recorded_name(name) or name)
+    return cold_file.file_number(file_of_record(name) or name)
 
 
 class StoredFiles:
@@ -83,7 +83,7 @@ class StoredFiles:
         self.files = files
         self.directory = directory
         self.store = store
-        self.on_discard: Callable[[], object] | None = None  # discarded() has more than before
+        self.on_discard: Callable[[], object] | None = None  # discarded_files() has more than before
         self._lock = threading.Lock()
         self._stored: dict[str, StoredFile] = {}
         self._discarded: dict[str, StoredFile] = {}  # their objects are to be deleted
@@ -92,7 +92,7 @@ class StoredFiles:
     def load(self) -> None:
         """Read the records. Raises OSError."""
         for name in self.files.list(self.directory):
-            file = recorded_name(name)
+            file = file_of_record(name)
             if file:
                 stored = self._read_record(file)
                 if stored is None:
@@ -147,7 +147,7 @@ class StoredFiles:
 
     def add(self, name: str, stored: StoredFile) -> None:
         """Record durably that the store has a file. Raises OSError."""
-        line = f"{stored.object} {stored.size}\n".encode()
+        line = f"{stored.object_key} {stored.size}\n".encode()
 
         def write(file: File) -> None:
             write_all(file, line)
@@ -176,13 +176,13 @@ class StoredFiles:
         stored = self.get(name)
         if self.store is None or stored is None:
             raise StoreError(
-                "the file is missing" if stored is None else f"it is in an object store: {GIVE_URL}"
+                "the file is missing" if stored is None else f"it is in an object store: {GIVE_URL_ADVICE}"
             )
         try:
-            return decode(self.store.get_range(stored.object, offset, size, seconds))
+            return decode(self.store.get_range(stored.object_key, offset, size, seconds))
         except DamagedBytes:
             self.store.retries += 1
-            return decode(self.store.get_range(stored.object, offset, size, seconds))
+            return decode(self.store.get_range(stored.object_key, offset, size, seconds))
 
     # ---- removal
 
@@ -196,7 +196,7 @@ class StoredFiles:
         if self.on_discard is not None:
             self.on_discard()
 
-    def discarded(self) -> list[tuple[str, StoredFile]]:
+    def discarded_files(self) -> list[tuple[str, StoredFile]]:
         """Return the files whose objects are to be deleted."""
         with self._lock:
             return list(self._discarded.items())

@@ -42,9 +42,9 @@ def check_checksums(data: bytes, number: int) -> None:
 def _unindexed(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield offset and size of each run, as their headers state them."""
     at = cold_file.HEADER_BYTES
-    while len(data) - at >= cold_file.RUN_HEADER.size:
+    while len(data) - at >= cold_file.RUN_HEADER_STRUCT.size:
         try:
-            size = cold_file.stated_run_size(data[at : at + cold_file.RUN_HEADER.size])
+            size = cold_file.stated_run_size(data[at : at + cold_file.RUN_HEADER_STRUCT.size])
         except DamagedBytes:
             return
         if at + size > len(data):

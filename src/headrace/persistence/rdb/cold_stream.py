@@ -34,42 +34,42 @@ from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 from headrace.structures import stream_id
 
-INLINE = cython.declare(cython.uchar, 0)
-RUN = cython.declare(cython.uchar, 1)
+INLINE_NODE_KIND = cython.declare(cython.uchar, 0)
+RUN_KIND = cython.declare(cython.uchar, 1)
 ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
 INDEX_BYTES = cython.declare(cython.Py_ssize_t, 4)
 COUNT_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
 @cython.ccall
-def write_run(out: RdbOutput, image: StreamImage, references: Any) -> cython.void:
+def write_run_location(out: RdbOutput, image: StreamImage, references: Any) -> cython.void:
     """Write the location of the run that is the image's current node; add it to these ColdReferences.
 
     Raises DamagedColdRun if the run cannot be read, and only the log has its entries: ColdReferences.add().
     """
-    run: ColdRun | None = image.run
+    run: ColdRun | None = image.node_run
     assert run is not None
-    place: Any = run.place
+    place: Any = run.storage_location
     references.add(place)
-    out.byte(RUN)
-    out.raw_id(image.ms, image.seq)
+    out.byte(RUN_KIND)
+    out.raw_id(image.node_ms, image.node_seq)
     out.string(place.file.name.encode())
     out.length(place.offset)
     out.length(place.size)
     out.u64le(place.checksum)
-    out.length(run.stored_count)
-    out.length(run.skipped_count)
-    out.string(run.dropped_indexes)
-    out.length(run.memory_bytes)
-    out.length(image.live)
-    out.length(image.tombstones)
+    out.length(run.stored_node_count)
+    out.length(run.skipped_node_count)
+    out.string(run.encoded_dropped_indexes)
+    out.length(run.bytes_if_loaded)
+    out.length(image.node_live_count)
+    out.length(image.node_tombstone_count)
     out.id(run.first_ms, run.first_seq)
     out.id(run.last_ms, run.last_seq)
-    out.string(run.deleted_ids())
+    out.string(run.encoded_deleted_ids())
 
 
 @cython.ccall
-def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
+def add_run_from_location(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
     """Read the location of a run, after the byte for its kind; add it to the stream and return its node.
 
     The cold file is opened, but the nodes in it are not read. Raises Damaged.
@@ -88,9 +88,9 @@ def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
     if not skipped < stored <= COUNT_MAX or not _are_indexes(dropped, skipped, stored):
         raise Damaged(at, "the nodes of a cold run are impossible")
     run = ColdRun(place, keyspace.cold_storage.cache, stored)
-    run.skipped_count = skipped
-    run.dropped_indexes = dropped
-    run.memory_bytes = inp.length()
+    run.skipped_node_count = skipped
+    run.encoded_dropped_indexes = dropped
+    run.bytes_if_loaded = inp.length()
     live = inp.length()
     tombstones = inp.length()
     inp.id()
@@ -106,13 +106,13 @@ def read_run(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> Node:
         run.last_ms, run.last_seq, run.first_ms, run.first_seq
     ):
         raise Damaged(at, "the IDs of a cold run are not in order")
-    run.set_deleted(deleted)
+    run.set_deleted_ids(deleted)
     tail: Node | None = stream.tail
     if tail is not None and not stream_id.before(tail.ms, tail.seq, ms, seq):
         raise Damaged(at, "a cold run is out of order")
     if tail is not None and not stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
         raise Damaged(at, "a cold run begins inside the node before it")
-    node: Node = cold_run.cold_node(Node(ms, seq, cold_run.EMPTY), run, live, tombstones)
+    node: Node = cold_run.create_cold_node(Node(ms, seq, cold_run.EMPTY_LISTPACK), run, live, tombstones)
     stream.append_cold_node(node)
     return node
 
@@ -128,7 +128,7 @@ def _read_place(inp: RdbInput, keyspace: Keyspace) -> Any:
     cold: Any = keyspace.cold_storage
     if cold is None or not isinstance(cold.store, ColdStore):
         raise Damaged(at, f"a stream needs the cold file {name}, but no cold files are open")
-    return cold.store.files.place_of(name, offset, size, int.from_bytes(checksum, "little"))
+    return cold.store.files.place_from_log(name, offset, size, int.from_bytes(checksum, "little"))
 
 
 @cython.cfunc
@@ -137,7 +137,7 @@ def _are_indexes(dropped: bytes, skipped: cython.ulonglong, stored: cython.ulong
     """Return whether these are different indexes of nodes that are not skipped, and leave one node."""
     if len(dropped) % INDEX_BYTES:
         return False
-    indexes: list[int] = cold_run.indexes_in(dropped)
+    indexes: list[int] = cold_run.decode_dropped_indexes(dropped)
     count: cython.ulonglong = len(indexes)
     if count == 0:
         return True

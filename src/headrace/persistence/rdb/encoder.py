@@ -52,16 +52,16 @@ class RdbEncoder:
         """Return the encoded piece; the next call overwrites it."""
         compressor: LzfCompressor = self.compressor
         size: cython.Py_ssize_t = len(piece)
-        compressor.reserve(size if piece.whole else min(size, output.MARKED_MAX))
+        compressor.reserve(size if piece.is_single_string else min(size, output.MARKED_MAX))
         self._reserve(piece, size)
         block: Any = _pointers_of(piece)
         shared: cython.p_const_uchar = block
         shared_at: cython.Py_ssize_t = 0  # the next shared string
         source: cython.p_const_uchar = piece.p
         end: cython.Py_ssize_t = piece.used
-        mark: cython.Py_ssize_t = piece.end
+        mark: cython.Py_ssize_t = piece.marks_end
         marks_at: cython.Py_ssize_t = piece.marks_at
-        whole: cython.bint = piece.whole
+        whole: cython.bint = piece.is_single_string
         trailer: cython.int = piece.trailer
         out: cython.p_uchar = self.p
         packed: cython.p_uchar = compressor.p
@@ -79,7 +79,7 @@ class RdbEncoder:
                 done = end
             while True:
                 if used - summed >= YIELD_BYTES:
-                    crc = crc64.update_from(tables, crc, out, summed, used - summed)
+                    crc = crc64.update_with_tables(tables, crc, out, summed, used - summed)
                     summed = used
                     system.yield_core()
                 at = mem.u32le(source, mark - output.MARK_BYTES) if mark > marks_at else end
@@ -93,16 +93,16 @@ class RdbEncoder:
                     break
                 mark -= output.MARK_BYTES
                 n = mem.u32le(source, mark + 4)
-                if n & output.SHARED:
-                    n -= output.SHARED
+                if n & output.SHARED_BIT:
+                    n -= output.SHARED_BIT
                     used = _put_string(mem.pointer_at(shared, shared_at), 0, n, out, used, packed, table)
                     shared_at += 1
                 else:
                     used = _put_string(source, at, n, out, used, packed, table)
                     done += n
-            crc = crc64.update_from(tables, crc, out, summed, used - summed)
+            crc = crc64.update_with_tables(tables, crc, out, summed, used - summed)
             if trailer != output.NO_TRAILER:
-                mem.put_u64le(out, used, crc if trailer == output.CHECKSUM else 0)
+                mem.put_u64le(out, used, crc if trailer == output.CHECKSUM_TRAILER else 0)
                 used += TRAILER_BYTES
         self.crc = crc
         self.size += used
@@ -111,7 +111,7 @@ class RdbEncoder:
     @cython.cfunc
     def _reserve(self, piece: RdbPiece, size: cython.Py_ssize_t) -> cython.void:
         """Make `out` large enough: each string grows by its length at most. A view keeps the old buffer."""
-        strings: cython.Py_ssize_t = (piece.end - piece.marks_at) // output.MARK_BYTES + 1
+        strings: cython.Py_ssize_t = (piece.marks_end - piece.marks_at) // output.MARK_BYTES + 1
         need: cython.Py_ssize_t = size + strings * output.LENGTH_BYTES_MAX + TRAILER_BYTES
         if need > self.cap or self.cap > CAP_KEPT_MAX:
             self.out = bytearray()

@@ -18,7 +18,7 @@ from headrace.errors import copy_error
 from headrace.persistence import crc64
 
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 18)
-THREAD_BYTES = cython.declare(cython.longlong, 8 << 20)  # a smaller file is checked by its parser
+THREAD_FILE_BYTES_MIN = cython.declare(cython.longlong, 8 << 20)  # a smaller file is checked by its parser
 TRAILER_BYTES = cython.declare(cython.longlong, 8)
 
 
@@ -81,7 +81,7 @@ def start_checksum(source: object) -> FileChecksum | None:
         return None
     size = os.fstat(descriptor).st_size
     try:
-        return FileChecksum(descriptor, size) if size >= THREAD_BYTES else None
+        return FileChecksum(descriptor, size) if size >= THREAD_FILE_BYTES_MIN else None
     except (OSError, RuntimeError):  # no more descriptors or threads
         return None
 
@@ -100,7 +100,7 @@ def crc_of_file(descriptor: cython.int, end: cython.longlong) -> cython.ulonglon
             n = min(PIECE_BYTES, end - at)
             n = system.read_at(descriptor, p, n, at)
             if n > 0:
-                crc = crc64.update_from(tables, crc, p, 0, n)
+                crc = crc64.update_with_tables(tables, crc, p, 0, n)
                 at += n
     if at < end:
         raise OSError(-n if n < 0 else 0, os.strerror(-n) if n < 0 else "the file has become shorter")

@@ -37,10 +37,10 @@ from __future__ import annotations
 
 import cython
 
-from headrace.persistence.damage import Damaged, ForeignData
+from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.rdb.input import RdbInput
 
-TYPES = {
+TYPE_NUMBERS_BY_NAME = {
     "list": (1, 10, 14, 18),
     "set": (2, 11, 20),
     "sorted set": (3, 5, 12, 17),
@@ -48,11 +48,11 @@ TYPES = {
     "module value": (6, 7),
     "array": (28,),
 }
-TYPE_NAMES = {number: name for name, numbers in TYPES.items() for number in numbers}
+TYPE_NAMES = {number: name for name, numbers in TYPE_NUMBERS_BY_NAME.items() for number in numbers}
 
 # What to skip, in order: s string, l length, q eight bytes, t score as text, m module data, a array.
 # After a star: count, then the rest so many times.
-SHAPES = {
+SKIP_PATTERNS = {
     **dict.fromkeys((1, 2, 14), b"*s"),
     **dict.fromkeys((9, 10, 11, 12, 13, 16, 17, 20, 23), b"s"),
     3: b"*st",
@@ -65,14 +65,14 @@ SHAPES = {
     25: b"qs",
     28: b"a",
 }
-VALKEY_SHAPES = SHAPES | {22: b"*ssq"}
+VALKEY_SKIP_PATTERNS = SKIP_PATTERNS | {22: b"*ssq"}
 
-STRING = cython.declare(cython.uchar, 115)  # the letters above
-LENGTH = cython.declare(cython.uchar, 108)
-EIGHT_BYTES = cython.declare(cython.uchar, 113)
-SCORE = cython.declare(cython.uchar, 116)
-MODULE = cython.declare(cython.uchar, 109)
-ARRAY = cython.declare(cython.uchar, 97)
+STRING_LETTER = cython.declare(cython.uchar, 115)  # the letters above
+LENGTH_LETTER = cython.declare(cython.uchar, 108)
+EIGHT_BYTES_LETTER = cython.declare(cython.uchar, 113)
+SCORE_LETTER = cython.declare(cython.uchar, 116)
+MODULE_LETTER = cython.declare(cython.uchar, 109)
+ARRAY_LETTER = cython.declare(cython.uchar, 97)
 
 NAN_SCORE = cython.declare(cython.uint, 253)  # and two infinities above it
 MODULE_END = cython.declare(cython.ulonglong, 0)
@@ -91,9 +91,9 @@ def skip_value(inp: RdbInput, kind: cython.int, valkey: cython.bint) -> cython.v
     once: bytes
     star: bytes
     repeated: bytes
-    shapes: dict[int, bytes] = VALKEY_SHAPES if valkey else SHAPES
+    shapes: dict[int, bytes] = VALKEY_SKIP_PATTERNS if valkey else SKIP_PATTERNS
     if kind not in shapes:
-        raise ForeignData(inp.offset(), f"a value of the type {kind}, which cannot be skipped")
+        raise ForeignDataError(inp.offset(), f"a value of the type {kind}, which cannot be skipped")
     once, star, repeated = shapes[kind].partition(b"*")
     _skip(inp, once)
     if star:
@@ -131,17 +131,17 @@ def _skip(inp: RdbInput, shape: bytes) -> cython.void:
     letter: cython.uchar
     for at in range(len(shape)):
         letter = letters[at]
-        if letter == STRING:
+        if letter == STRING_LETTER:
             inp.skip_string()
-        elif letter == LENGTH:
+        elif letter == LENGTH_LETTER:
             inp.length()
-        elif letter == EIGHT_BYTES:
+        elif letter == EIGHT_BYTES_LETTER:
             inp.skip(8)
-        elif letter == SCORE:
+        elif letter == SCORE_LETTER:
             _skip_score(inp)
-        elif letter == MODULE:
+        elif letter == MODULE_LETTER:
             skip_module_data(inp)
-        elif letter == ARRAY:
+        elif letter == ARRAY_LETTER:
             _skip_array(inp)
 
 

@@ -32,7 +32,7 @@ READ_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)  # per read from the sou
 PROGRESS_BYTES = cython.declare(cython.longlong, 1 << 20)  # between two calls of progress
 STRING_MAX = cython.declare(cython.ulonglong, RDB_STRING_BYTES_MAX)
 LZF_RATIO_MAX = cython.declare(cython.ulonglong, 88)  # three compressed bytes expand to 264 at most
-CODED = cython.declare(cython.uint, 0xC0)
+ENCODED_STRING_BITS = cython.declare(cython.uint, 0xC0)
 U32_LENGTH = cython.declare(cython.uint, 0x80)
 U64_LENGTH = cython.declare(cython.uint, 0x81)
 INT8 = cython.declare(cython.ulonglong, 0)
@@ -51,12 +51,12 @@ class RdbInput(ReadBuffer):
 
     read: Any
     progress: Any  # called with the offset about every MiB, or None
-    base: cython.longlong  # bytes of the source before the buffer
+    buffer_offset: cython.longlong  # bytes of the source before the buffer
     checksum_enabled: cython.bint  # compute the checksum
     checksummed_to: cython.Py_ssize_t  # crc covers the buffer up to here
     crc: cython.ulonglong
-    reported_at: cython.longlong
-    coded: cython.bint  # _length() has read the number of a string encoding, not a length
+    progress_offset: cython.longlong
+    is_string_encoding: cython.bint  # _length() has read the number of a string encoding, not a length
     ms: cython.ulonglong
     seq: cython.ulonglong
 
@@ -76,16 +76,16 @@ class RdbInput(ReadBuffer):
         super().__init__()
         self.read = read
         self.progress = progress
-        self.base = self.reported_at = self.checksummed_to = 0
+        self.buffer_offset = self.progress_offset = self.checksummed_to = 0
         self.checksum_enabled = checksum
         self.crc = 0
-        self.coded = False
+        self.is_string_encoding = False
         self.ms = self.seq = 0
 
     @cython.ccall
     def offset(self) -> cython.longlong:
         """Return the offset of the next byte in the source."""
-        return self.base + self.at
+        return self.buffer_offset + self.at
 
     @cython.ccall
     def checksum(self) -> cython.ulonglong:
@@ -122,7 +122,7 @@ class RdbInput(ReadBuffer):
         """Read a length or count. Signed values are stored as unsigned 64 bits."""
         at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
-        if self.coded:
+        if self.is_string_encoding:
             raise Damaged(at, "expected a length, found a string encoding")
         return n
 
@@ -164,7 +164,7 @@ class RdbInput(ReadBuffer):
         """Read a string in any encoding."""
         at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
-        if not self.coded:
+        if not self.is_string_encoding:
             return self._take(n, at)
         if n == LZF:
             return bytes(self._decompressed(at))
@@ -176,7 +176,7 @@ class RdbInput(ReadBuffer):
         at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
         made: bytearray = bytearray()
-        if self.coded:
+        if self.is_string_encoding:
             return self._decompressed(at) if n == LZF else bytearray(self._decimal(n, at))
         if n > mem.as_unsigned(READ_BYTES):
             return bytearray(self._take(n, at))
@@ -214,7 +214,7 @@ class RdbInput(ReadBuffer):
         """Consume a string in any encoding; it is not decompressed."""
         at: cython.longlong = self.offset()
         n: cython.ulonglong = self._length()
-        if not self.coded:
+        if not self.is_string_encoding:
             self.skip(n)
         elif n == LZF:
             n = self.length()
@@ -249,8 +249,8 @@ class RdbInput(ReadBuffer):
         first: cython.uint = self.byte()
         n: cython.ulonglong = first & 0x3F
         left: cython.int
-        self.coded = first >= CODED
-        if first < 0x40 or self.coded:
+        self.is_string_encoding = first >= ENCODED_STRING_BITS
+        if first < 0x40 or self.is_string_encoding:
             return n
         if first < U32_LENGTH:
             return n << 8 | self.byte()
@@ -326,18 +326,18 @@ class RdbInput(ReadBuffer):
         """Read from the source until the buffer has n unread bytes."""
         self._update_crc()
         piece: bytes
-        self.base += self.at
+        self.buffer_offset += self.at
         self.filled -= self.at
         mem.move(self.p, 0, self.at, self.filled)
         self.at = self.checksummed_to = 0
         while self.filled < n:
             piece = self.read(READ_BYTES)
             if not piece:
-                raise Damaged(self.base + self.filled, "it ends here, but more bytes are expected")
+                raise Damaged(self.buffer_offset + self.filled, "it ends here, but more bytes are expected")
             self.feed(piece)
-        if self.progress is not None and self.base - self.reported_at >= PROGRESS_BYTES:
-            self.reported_at = self.base
-            self.progress(self.base)
+        if self.progress is not None and self.buffer_offset - self.progress_offset >= PROGRESS_BYTES:
+            self.progress_offset = self.buffer_offset
+            self.progress(self.buffer_offset)
 
     @cython.cfunc
     def _update_crc(self) -> cython.void:

@@ -22,8 +22,8 @@ another thread (encoder.py): it passes pieces on, in which the strings to compre
     +-------------------------------+---------------+--------+-----+--------+--------+
                                      mark: offset (u32 le), length (u32 le); no string overlaps another one
 
-A string whose bytes do not change is shared instead of copied: its mark has the bit SHARED in the length, its
-bytes belong between those before and after the offset, and the piece keeps the object that has them.
+A string whose bytes do not change is shared instead of copied: its mark has the bit SHARED_BIT in the length,
+its bytes belong between those before and after the offset, and the piece keeps the object that has them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BUFFER_BYTES = cython.declare(cython.Py_ssize_t, 1 << 16)
 PIECE_BYTES = cython.declare(cython.Py_ssize_t, 1 << 20)
 MARK_BYTES = cython.declare(cython.Py_ssize_t, 8)
 MARKED_MAX = cython.declare(cython.Py_ssize_t, (1 << 20) - 8)  # a longer string is a piece of its own
-SHARED = cython.declare(cython.uint, 0x80000000)
+SHARED_BIT = cython.declare(cython.uint, 0x80000000)
 SHARED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1 << 22)  # of a piece, about
 SHARED_MIN = cython.declare(cython.Py_ssize_t, 512)  # copying a shorter string is cheaper
 LENGTH_BYTES_MAX = cython.declare(cython.Py_ssize_t, 9)
@@ -60,8 +60,8 @@ LENGTH14 = cython.declare(cython.uchar, 0x40)
 LENGTH32 = cython.declare(cython.uchar, 0x80)
 LENGTH64 = cython.declare(cython.uchar, 0x81)
 NO_TRAILER = cython.declare(cython.int, 0)
-ZEROS = cython.declare(cython.int, 1)
-CHECKSUM = cython.declare(cython.int, 2)
+ZERO_TRAILER = cython.declare(cython.int, 1)
+CHECKSUM_TRAILER = cython.declare(cython.int, 2)
 
 
 @cython.final
@@ -73,8 +73,8 @@ class RdbPiece:
     p: cython.p_const_uchar
     used: cython.Py_ssize_t
     marks_at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    whole: cython.bint  # all the bytes are one string to compress; there are no marks
+    marks_end: cython.Py_ssize_t
+    is_single_string: cython.bint  # all the bytes are one string to compress; there are no marks
     trailer: cython.int  # what the file ends with after this piece
     shared_owners: list[
         Any
@@ -97,15 +97,15 @@ class RdbPiece:
             owner: must not change before recycle(), which appends a bytearray to `spare`, if that is given.
             marks_at: the index at which the marks begin; they reach to the end of owner.
             whole: all the bytes are one string to compress; there are no marks.
-            trailer: NO_TRAILER, ZEROS or CHECKSUM.
+            trailer: NO_TRAILER, ZERO_TRAILER or CHECKSUM_TRAILER.
         """
         self._owner = owner
         self._spare = spare
         self.p = owner
         self.used = used
         self.marks_at = marks_at
-        self.end = len(owner)
-        self.whole = whole
+        self.marks_end = len(owner)
+        self.is_single_string = whole
         self.trailer = trailer
         self.shared_owners = []
         self.shared_bytes = 0
@@ -144,7 +144,7 @@ class RdbOutput:
     cap: cython.Py_ssize_t
     used: cython.Py_ssize_t
     flushed: cython.longlong  # bytes passed to the sink
-    spare: list[bytearray]  # buffers of pieces that were encoded
+    spare_buffers: list[bytearray]  # buffers of pieces that were encoded
     shared_owners: list[Any]  # the objects of the shared strings of the next piece
     shared_bytes: cython.Py_ssize_t  # of these strings
     _crc: cython.ulonglong  # of the flushed bytes
@@ -174,7 +174,7 @@ class RdbOutput:
         self.p = self.buf
         self.used = 0
         self.flushed = 0
-        self.spare = []
+        self.spare_buffers = []
         self.shared_owners = []
         self.shared_bytes = 0
         self._crc = 0
@@ -241,7 +241,7 @@ class RdbOutput:
             return
         if self.used + MARK_BYTES > self.cap:
             self.flush()
-        self._put_mark(n | SHARED)
+        self._put_mark(n | SHARED_BIT)
         self.shared_owners.append(owner)
         self.shared_bytes += n
         if self.shared_bytes >= SHARED_BYTES_MAX:
@@ -338,10 +338,10 @@ class RdbOutput:
         self.flushed += size
 
     @cython.ccall
-    def end(self, checksum: cython.bint) -> cython.void:
+    def write_trailer(self, checksum: cython.bint) -> cython.void:
         """Write the last 8 bytes of a file, the CRC-64 or zeros, and flush. Raises what the sink raises."""
         if self.deferred:
-            self._pass_buffer(CHECKSUM if checksum else ZEROS)
+            self._pass_buffer(CHECKSUM_TRAILER if checksum else ZERO_TRAILER)
         else:
             self.u64le(self.crc() if checksum else 0)
             self.flush()
@@ -402,12 +402,12 @@ class RdbOutput:
         Buffers are recycled. Freeing one would stop both threads, because their table of pages changes.
         """
         buf: bytearray
-        if self.spare:
-            buf = self.spare.pop()
+        if self.spare_buffers:
+            buf = self.spare_buffers.pop()
         else:
             buf = bytearray()
             mem.resize(buf, PIECE_BYTES)
-        piece: RdbPiece = RdbPiece(self.buf, self.used, self.cap, False, trailer, self.spare)
+        piece: RdbPiece = RdbPiece(self.buf, self.used, self.cap, False, trailer, self.spare_buffers)
         piece.shared_owners = self.shared_owners
         piece.shared_bytes = self.shared_bytes
         self._pass(piece)

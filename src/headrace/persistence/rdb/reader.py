@@ -25,11 +25,11 @@ from typing import Protocol
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.libraries import parse_library
-from headrace.persistence.damage import Damaged, ForeignData
+from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.rdb import foreign_types, stream_extras
 from headrace.persistence.rdb.file_checksum import start_checksum
 from headrace.persistence.rdb.input import RdbInput
-from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream, read_stream
+from headrace.persistence.rdb.stream_reader import drop_expired_iids, is_stream_type, read_stream
 from headrace.persistence.rdb.versions import TYPE_COLD
 from headrace.streams.stream import Stream
 
@@ -39,9 +39,9 @@ KEY_METADATA = 0xF3
 SLOT_HINT, FUNCTIONS, OLD_FUNCTIONS, MODULE_AUX = 0xF4, 0xF5, 0xF6, 0xF7
 IDLE, FREQUENCY, AUX, SIZE_HINT = 0xF8, 0xF9, 0xFA, 0xFB
 EXPIRES_MS, EXPIRES_S, DATABASE, END = 0xFC, 0xFD, 0xFE, 0xFF
-STRING = 0
+STRING_TYPE = 0
 FIRST_OPCODE = 0xF0
-HISTORY = b"repl-id"  # the field that names the history of replication
+REPLICATION_ID_FIELD = b"repl-id"  # the field that names the history of replication
 
 
 class ByteReader(Protocol):
@@ -67,9 +67,11 @@ class LoadedSnapshot:
     entries: int = 0
     libraries: int = 0  # of functions
     skipped_libraries: int = 0  # libraries skipped: of other languages than Lua
-    skipped: dict[str, int] = field(default_factory=dict)  # keys skipped, by the name of their type
-    module_data: int = 0  # modules' data skipped, of keys and of none
-    end: int = 0  # the offset after the checksum
+    skipped_key_counts: dict[str, int] = field(
+        default_factory=dict
+    )  # keys skipped, by the name of their type
+    module_data_count: int = 0  # modules' data skipped, of keys and of none
+    end_offset: int = 0  # the offset after the checksum
 
 
 def read_rdb(
@@ -144,7 +146,7 @@ class _RdbFile:
             opcode = inp.byte()
         if version >= CHECKSUM_SINCE:
             self._checksum()
-        self.loaded.end = inp.offset()
+        self.loaded.end_offset = inp.offset()
 
     def _magic(self) -> int:
         magic = self.inp.raw(9)
@@ -153,7 +155,7 @@ class _RdbFile:
             if magic.startswith(name) and len(number) == digits and number.isdigit():
                 self.loaded.version = magic.decode()
                 if int(number) not in (range(1, 15) if name == b"REDIS" else (80,)):
-                    raise ForeignData(0, f"a file of version {magic.decode()}, which is not known here")
+                    raise ForeignDataError(0, f"a file of version {magic.decode()}, which is not known here")
                 return int(number)
         raise Damaged(0, "not an RDB file: it does not begin with REDIS or VALKEY and a version")
 
@@ -180,7 +182,7 @@ class _RdbFile:
                 self.kept = value
             else:
                 self.loaded.aux[name] = value
-                self.keep_expired = self.keep_expired or name == HISTORY
+                self.keep_expired = self.keep_expired or name == REPLICATION_ID_FIELD
         elif opcode == DATABASE:
             self._select(inp.length(), at)
         elif opcode == SIZE_HINT:
@@ -196,7 +198,7 @@ class _RdbFile:
         elif opcode == MODULE_AUX or (opcode == KEY_METADATA and not self._is_valkey()):
             self._module_data(opcode, at)
         elif opcode == OLD_FUNCTIONS:
-            raise ForeignData(at, "functions of a preview of Redis 7: headrace cannot read those")
+            raise ForeignDataError(at, "functions of a preview of Redis 7: headrace cannot read those")
         else:
             raise Damaged(at, f"the opcode {opcode:#x}, which is not known here")
 
@@ -214,7 +216,9 @@ class _RdbFile:
         """Skip data of modules, or reject them."""
         inp = self.inp
         if not self.skip_foreign_types:
-            raise ForeignData(at, "data of a module: headrace cannot read those", advice=self.foreign_advice)
+            raise ForeignDataError(
+                at, "data of a module: headrace cannot read those", advice=self.foreign_advice
+            )
         if opcode == MODULE_AUX:
             inp.length(), inp.length(), inp.length()
             foreign_types.skip_module_data(inp)
@@ -222,7 +226,7 @@ class _RdbFile:
             for _ in range(inp.length()):
                 inp.u32()
                 foreign_types.skip_module_data(inp)
-        self.loaded.module_data += 1
+        self.loaded.module_data_count += 1
 
     def _is_valkey(self) -> bool:
         return self.loaded.version.startswith("VALKEY")
@@ -238,12 +242,12 @@ class _RdbFile:
         """Read a key of this type and put it into the keyspace."""
         inp, loaded = self.inp, self.loaded
         at = inp.offset() - 1
-        if kind not in (STRING, TYPE_COLD) and not is_stream(kind):
+        if kind not in (STRING_TYPE, TYPE_COLD) and not is_stream_type(kind):
             self._foreign_key(kind, at)
             return
         key = inp.string()
         value: bytes | Stream
-        if kind == STRING:
+        if kind == STRING_TYPE:
             value = inp.string()
         else:
             value = self._stream(kind, at)
@@ -266,10 +270,10 @@ class _RdbFile:
             raise Damaged(at, f"a value of the unknown type {kind}: headrace holds streams and strings only")
         if not self.skip_foreign_types:
             what = f"a key of the type {name!r}: headrace holds streams and strings only"
-            raise ForeignData(at, what, advice=self.foreign_advice)
+            raise ForeignDataError(at, what, advice=self.foreign_advice)
         self.inp.skip_string()
         foreign_types.skip_value(self.inp, kind, self._is_valkey())
-        self.loaded.skipped[name] = self.loaded.skipped.get(name, 0) + 1
+        self.loaded.skipped_key_counts[name] = self.loaded.skipped_key_counts.get(name, 0) + 1
         self.expires_ms = self.kept = None
 
     def _stream(self, kind: int, at: int) -> Stream:

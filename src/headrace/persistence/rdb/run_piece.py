@@ -15,11 +15,11 @@ from headrace.streams.cold_run import ColdRun
 from headrace.streams.node import Node
 
 NODE_KEY_BYTES = cython.declare(cython.uchar, 16)
-COST = cython.declare(cython.Py_ssize_t, 1024)  # in a queue: the objects
+QUEUE_COST = cython.declare(cython.Py_ssize_t, 1024)  # in a queue: the objects
 
 
 @cython.ccall
-def write_node_head(out: RdbOutput, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+def write_node_key(out: RdbOutput, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
     """Write the key of a node, which its listpack follows."""
     out.byte(NODE_KEY_BYTES)
     out.raw_id(ms, seq)
@@ -38,11 +38,11 @@ class RunPiece:
         self.compress = compress
 
     def __len__(self) -> int:
-        return self.run.memory_bytes
+        return self.run.bytes_if_loaded
 
     def queue_cost(self) -> int:
         """Return what it counts in a queue, in bytes."""
-        return COST
+        return QUEUE_COST
 
 
 @cython.final
@@ -63,7 +63,7 @@ class RunExpander:
         out: RdbOutput = self.out
         self.pieces.clear()
         for node in piece.run.read_nodes():
-            write_node_head(out, node.ms, node.seq)
+            write_node_key(out, node.ms, node.seq)
             out.shared_string(node.pack.buf, node.pack.used + 1)
         out.flush()
         return self.pieces

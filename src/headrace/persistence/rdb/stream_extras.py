@@ -76,7 +76,7 @@ def encode_extras(
         settings: those of the keyspace of the stream.
         for_dump: for a DUMP payload, which has no active times, delivery order or losses.
     """
-    return finish(extras_steps(stream.view(), version, now_ms, settings, for_dump=for_dump))
+    return run_extras_steps(extras_steps(stream.view_image(), version, now_ms, settings, for_dump=for_dump))
 
 
 @cython.ccall
@@ -109,12 +109,12 @@ def extras_steps(
         out.byte(PRODUCERS)
         write_producers(out, image, now_ms)
     _put_rules(out, image)
-    if image.losses and not for_dump:
+    if image.losses_by_group and not for_dump:
         _put_losses(out, image)
     return MAGIC + out.take() if out.offset() else None
 
 
-def finish(steps: Generator[None, None, bytes | None]) -> bytes | None:
+def run_extras_steps(steps: Generator[None, None, bytes | None]) -> bytes | None:
     """Run the steps of extras_steps() to their end, and return its result."""
     while True:
         try:
@@ -185,8 +185,8 @@ def _put_rules(out: RdbOutput, image: StreamImage) -> None:
 
 def _put_losses(out: RdbOutput, image: StreamImage) -> None:
     out.byte(LOSSES)
-    out.length(len(image.losses))
-    for name, passed, unread, pending in image.losses:
+    out.length(len(image.losses_by_group))
+    for name, passed, unread, pending in image.losses_by_group:
         out.string(name)
         for number in (passed + 1, unread, pending):
             out.length(number)
@@ -207,7 +207,7 @@ def _unordered_steps(pending: PendingEntries) -> Generator[None, None, array[int
     ms: cython.ulonglong = 0
     seq: cython.ulonglong = 0
     visited: cython.Py_ssize_t = 0
-    slot: cython.Py_ssize_t = pending.oldest()
+    slot: cython.Py_ssize_t = pending.first_by_delivery()
     while slot >= 0:
         if pending.owner_of(slot) is not None:
             if first < 0 or pending.delivery_time_of(slot) != time_ms:
@@ -220,7 +220,7 @@ def _unordered_steps(pending: PendingEntries) -> Generator[None, None, array[int
                 rising = False
             ms = pending.ms_of(slot)
             seq = pending.seq_of(slot)
-        slot = pending.newer(slot)
+        slot = pending.next_by_delivery(slot)
         visited += 1
         if visited % STEP_SLOTS == 0:
             yield
@@ -238,7 +238,7 @@ def _owned_slots(
             found.append(slot)
             if len(found) % STEP_SLOTS == 0:
                 yield
-        slot = pending.newer(slot)
+        slot = pending.next_by_delivery(slot)
 
 
 # ---- reading
@@ -273,7 +273,7 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
             elif kind == LOSSES:
                 _take_groups(inp, stream, _take_losses)
                 for group in stream.groups():
-                    group.logged_unread = stream.lost_unread_count(group)
+                    group.logged_unread_count = stream.lost_unread_count(group)
             else:
                 raise ValueError(f"the part {kind:#x} is not known here")
     except Damaged as damaged:
@@ -316,14 +316,14 @@ def _take_order(inp: RdbInput, group: Group) -> None:
     pending = group.pending
     for _ in range(inp.length()):
         slot = _take_slot(inp, pending, None)
-        pending.touch(slot, pending.delivery_time_of(slot), pending.delivery_count_of(slot))
+        pending.record_redelivery(slot, pending.delivery_time_of(slot), pending.delivery_count_of(slot))
 
 
 def _take_rules(inp: RdbInput, stream: Stream) -> None:
     words = _take_words(inp, StreamRules)
     if words:
         stream.rules = NO_STREAM_RULES.with_changes(words)
-    stream.has_rules = True
+    stream.may_have_rules = True
     _take_groups(inp, stream, _take_group_rules)
 
 
@@ -334,7 +334,7 @@ def _take_group_rules(inp: RdbInput, group: Group) -> None:
 def _take_losses(inp: RdbInput, group: Group) -> None:
     group.passed_count = inp.length() - 1
     group.lost_unread = inp.length()
-    group.lost_pending = group.logged_pending = inp.length()
+    group.lost_pending_count = group.logged_pending_count = inp.length()
 
 
 def _take_words(inp: RdbInput, kind: type[Rules]) -> list[bytes]:

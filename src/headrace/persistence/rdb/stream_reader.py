@@ -47,22 +47,22 @@ from headrace.structures import stream_id
 from headrace.structures.listpack import Listpack
 from headrace.structures.stream_id import StreamId
 
-COLD = cython.declare(cython.int, TYPE_COLD)
-WITH_COUNTERS = cython.declare(cython.int, 19)
-WITH_ACTIVE_TIMES = cython.declare(cython.int, 21)
-WITH_PRODUCERS = cython.declare(cython.int, 26)
-WITH_UNOWNED = cython.declare(cython.int, 27)
-UNKNOWN = cython.declare(cython.longlong, -1)
+COLD_STREAM_TYPE = cython.declare(cython.int, TYPE_COLD)
+TYPE_WITH_COUNTERS = cython.declare(cython.int, 19)
+TYPE_WITH_ACTIVE_TIMES = cython.declare(cython.int, 21)
+TYPE_WITH_PRODUCERS = cython.declare(cython.int, 26)
+TYPE_WITH_UNOWNED = cython.declare(cython.int, 27)
+UNKNOWN_ENTRIES_READ = cython.declare(cython.longlong, -1)
 I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 # XSETID sets a lifetime counter to 2^63 - 1 at most; from there it rises one by one.
 COUNTER_MAX = cython.declare(cython.ulonglong, 3 << 62)
-REMEMBERED_MAX = cython.declare(cython.ulonglong, 1 << 32)
+REMEMBERED_REQUESTS_MAX = cython.declare(cython.ulonglong, 1 << 32)
 NODES_PER_STEP = cython.declare(cython.ulonglong, 64)  # read before nodes become cold
 NO_TIME_LIMIT = cython.declare(cython.Py_ssize_t, 0x7FFFFFFFFFFFFFFF)
 
 
 @cython.ccall
-def is_stream(kind: cython.int) -> cython.bint:
+def is_stream_type(kind: cython.int) -> cython.bint:
     """Return whether this is a type byte of a stream; not TYPE_COLD."""
     return kind == 15 or kind == 19 or kind == 21 or kind == 26 or kind == 27
 
@@ -76,9 +76,9 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
     stream.compaction = keyspace.compaction
     stream.idmp_duration_s = keyspace.settings.stream_idmp_duration
     stream.idmp_maxsize = keyspace.settings.stream_idmp_maxsize
-    if kind == COLD:
+    if kind == COLD_STREAM_TYPE:
         kind = inp.byte()
-        if not is_stream(kind) or kind < WITH_COUNTERS:
+        if not is_stream_type(kind) or kind < TYPE_WITH_COUNTERS:
             raise Damaged(at, f"a stream with cold runs cannot have the type {kind}")
         alive = _read_items(inp, stream, keyspace)
     else:
@@ -88,7 +88,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
     while groups > 0:
         _read_group(inp, kind, stream)
         groups -= 1
-    if kind >= WITH_PRODUCERS:
+    if kind >= TYPE_WITH_PRODUCERS:
         read_producers(inp, stream, keyspace)
     return stream
 
@@ -113,7 +113,7 @@ def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cyth
         alive += _read_node(inp, stream)
         left -= 1
         if cold is not None and left % NODES_PER_STEP == 0:
-            cold.cool(stream)
+            cold.cool_to_limit(stream)
     return alive
 
 
@@ -128,15 +128,15 @@ def _read_items(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulo
     while left > 0:
         at = inp.offset()
         what = inp.byte()
-        if what == cold_stream.RUN:
-            alive += mem.as_unsigned(cold_stream.read_run(inp, stream, keyspace).live)
-        elif what == cold_stream.INLINE:
+        if what == cold_stream.RUN_KIND:
+            alive += mem.as_unsigned(cold_stream.add_run_from_location(inp, stream, keyspace).live_count)
+        elif what == cold_stream.INLINE_NODE_KIND:
             alive += _read_node(inp, stream)
         else:
             raise Damaged(at, f"the part {what:#x} of a stream, which is not known here")
         left -= 1
         if cold is not None and left % NODES_PER_STEP == 0:
-            cold.cool(stream)
+            cold.cool_to_limit(stream)
     return alive
 
 
@@ -147,13 +147,13 @@ def _read_node(inp: RdbInput, stream: Stream) -> cython.ulonglong:
     key: bytes = inp.string()
     data: bytearray = inp.string_as_bytearray()
     try:
-        stream.load_node(key, data)
+        stream.append_stored_node(key, data)
     except EntryBeforeNode:
         _load_live_entries(stream, key, data, at)
     except ValueError as error:
         raise Damaged(at, f"a node of a stream is damaged: {error}") from None
     tail: Node | None = stream.tail
-    return 0 if tail is None else mem.as_unsigned(tail.live)
+    return 0 if tail is None else mem.as_unsigned(tail.live_count)
 
 
 @cython.cfunc
@@ -194,7 +194,7 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
     stream.last_ms = inp.ms
     stream.last_seq = inp.seq
     stream.entries_added = stream.length
-    if kind >= WITH_COUNTERS:
+    if kind >= TYPE_WITH_COUNTERS:
         inp.id()
         stream.first_ms = inp.ms
         stream.first_seq = inp.seq
@@ -240,9 +240,9 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
     if stream.group(name) is not None:
         raise Damaged(at, f"a stream has the group {name!r} twice")
     inp.id()
-    group: Group = stream.make_group(name, inp.ms, inp.seq, UNKNOWN)
-    if kind >= WITH_COUNTERS:
-        group.entries_read = max(mem.as_signed(inp.length()), UNKNOWN)
+    group: Group = stream.make_group(name, inp.ms, inp.seq, UNKNOWN_ENTRIES_READ)
+    if kind >= TYPE_WITH_COUNTERS:
+        group.entries_read = max(mem.as_signed(inp.length()), UNKNOWN_ENTRIES_READ)
     else:
         group.entries_read = delivery.entries_read_at(stream, group.last_ms, group.last_seq)
     times: list[Any] = _read_pending(inp, group.pending)
@@ -252,14 +252,14 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
         _read_consumer(inp, kind, group, owners)
         consumers -= 1
     _assign_owners(group.pending, owners, times)
-    if kind >= WITH_UNOWNED:
+    if kind >= TYPE_WITH_UNOWNED:
         _read_unowned(inp, group.pending)
     elif group.pending.unowned_count > 0:
         raise Damaged(
             at, f"{group.pending.unowned_count} pending entries of the group {name!r} have no owner"
         )
-    group.passed_count = stream.derived_passed(group)
-    group.logged_unread = stream.lost_unread_count(group)
+    group.passed_count = stream.derived_passed_count(group)
+    group.logged_unread_count = stream.lost_unread_count(group)
 
 
 @cython.cfunc
@@ -299,7 +299,7 @@ def _read_consumer(inp: RdbInput, kind: cython.int, group: Group, owners: list[A
     if group.consumer(name) is not None:
         raise Damaged(at, f"a group has the consumer {name!r} twice")
     consumer: Consumer = group.make_consumer(name, inp.time())
-    consumer.active_ms = inp.time() if kind >= WITH_ACTIVE_TIMES else consumer.seen_ms
+    consumer.active_ms = inp.time() if kind >= TYPE_WITH_ACTIVE_TIMES else consumer.seen_ms
     left: cython.ulonglong = inp.length()
     while left > 0:
         at = inp.offset()
@@ -354,7 +354,7 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
     at: cython.longlong = inp.offset()
     duration: cython.ulonglong = inp.length()
     maxsize: cython.ulonglong = inp.length()
-    if not 0 < duration <= REMEMBERED_MAX or not 0 < maxsize <= REMEMBERED_MAX:
+    if not 0 < duration <= REMEMBERED_REQUESTS_MAX or not 0 < maxsize <= REMEMBERED_REQUESTS_MAX:
         raise Damaged(at, f"a stream cannot remember {maxsize} requests for {duration} s")
     stream.idmp_duration_s = duration
     stream.idmp_maxsize = maxsize
@@ -366,7 +366,7 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
     while producers > 0:
         at = inp.offset()
         pid = inp.string()
-        if pid in memory.by_producer:
+        if pid in memory.iids_by_producer:
             raise Damaged(at, f"a stream has the producer {pid!r} twice")
         iids = inp.length()
         while iids > 0:
@@ -375,7 +375,7 @@ def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.
             memory.record(pid, iid, inp.ms, inp.seq, stream.idmp_maxsize)
             iids -= 1
         producers -= 1
-    memory.added = _read_counter(inp)
-    memory.duplicates = _read_counter(inp)
-    if memory.by_producer or memory.added > 0 or memory.duplicates > 0:
+    memory.added_count = _read_counter(inp)
+    memory.duplicate_count = _read_counter(inp)
+    if memory.iids_by_producer or memory.added_count > 0 or memory.duplicate_count > 0:
         stream.set_idempotency(memory)

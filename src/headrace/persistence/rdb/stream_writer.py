@@ -28,9 +28,9 @@ from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 from headrace.structures.stream_id import StreamId
 
-WITH_ACTIVE_TIMES = cython.declare(cython.int, TYPE_ACTIVE_TIMES)
-WITH_PRODUCERS = cython.declare(cython.int, TYPE_IDEMPOTENCY)
-WITH_UNOWNED = cython.declare(cython.int, TYPE_UNOWNED)
+TYPE_WITH_ACTIVE_TIMES = cython.declare(cython.int, TYPE_ACTIVE_TIMES)
+TYPE_WITH_PRODUCERS = cython.declare(cython.int, TYPE_IDEMPOTENCY)
+TYPE_WITH_UNOWNED = cython.declare(cython.int, TYPE_UNOWNED)
 NEVER = cython.declare(cython.longlong, -1)
 STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
 NODE_STEP_FACTOR = cython.declare(cython.longlong, 4)  # a node takes less time than as many bytes of numbers
@@ -38,7 +38,7 @@ NODE_STEP_FACTOR = cython.declare(cython.longlong, 4)  # a node takes less time 
 
 def write_stream(out: RdbOutput, stream: Stream, stream_type: int, now_ms: int) -> None:
     """Write the stream as this type (19 or above), without idempotency IDs that have expired at now_ms."""
-    write_image(out, stream.view(), stream_type, now_ms)
+    write_image(out, stream.view_image(), stream_type, now_ms)
 
 
 @cython.ccall
@@ -57,7 +57,7 @@ def write_image(
     for group in image.groups:
         for _ in _group_steps(out, group, stream_type, now_ms, STEP_BYTES):
             pass
-    if stream_type >= WITH_PRODUCERS:
+    if stream_type >= TYPE_WITH_PRODUCERS:
         write_producers(out, image, now_ms)
 
 
@@ -79,7 +79,7 @@ def stream_steps(
     _write_counters(out, image)
     for group in image.groups:
         yield from _group_steps(out, group, stream_type, now_ms, step_bytes)
-    if stream_type >= WITH_PRODUCERS:
+    if stream_type >= TYPE_WITH_PRODUCERS:
         write_producers(out, image, now_ms)
 
 
@@ -96,7 +96,7 @@ def write_producers(out: RdbOutput, image: StreamImage, now_ms: cython.longlong)
         return
     entry: StreamId
     young: list[tuple[bytes, Any]] = []
-    for pid, iids in memory.by_producer.items():
+    for pid, iids in memory.iids_by_producer.items():
         left = _unexpired_iids(iids, now_ms - 1000 * memory.duration_s)
         if left:
             young.append((pid, left))
@@ -107,8 +107,8 @@ def write_producers(out: RdbOutput, image: StreamImage, now_ms: cython.longlong)
         for iid, entry in left:
             out.string(iid)
             out.id(entry.ms, entry.seq)
-    out.length(memory.added)
-    out.length(memory.duplicates)
+    out.length(memory.added_count)
+    out.length(memory.duplicate_count)
 
 
 @cython.ccall
@@ -129,22 +129,22 @@ def _node_steps(
     references: Any,
 ) -> Iterator[None]:
     """Write the nodes, before them their number."""
-    refers: cython.bint = references is not None and image.by_reference
+    refers: cython.bint = references is not None and image.runs_by_reference
     run: ColdRun | None
     step_bytes *= NODE_STEP_FACTOR
     due: cython.longlong = out.offset() + step_bytes
     if refers:
         out.byte(stream_type)
-    out.length(image.item_count if refers else image.node_count)
+    out.length(image.tree_node_count if refers else image.node_count)
     while image.next_node():
-        run = image.run
+        run = image.node_run
         if run is not None and refers:
-            cold_stream.write_run(out, image, references)
+            cold_stream.write_run_location(out, image, references)
         elif run is not None:
-            out.pass_object(RunPiece(run, out.marks_strings), run.memory_bytes)
+            out.pass_object(RunPiece(run, out.marks_strings), run.bytes_if_loaded)
         else:
             if refers:
-                out.byte(cold_stream.INLINE)
+                out.byte(cold_stream.INLINE_NODE_KIND)
             _write_node(out, image)
         if out.offset() >= due:
             yield
@@ -153,12 +153,12 @@ def _node_steps(
 
 @cython.cfunc
 def _write_node(out: RdbOutput, image: StreamImage) -> cython.void:
-    run_piece.write_node_head(out, image.ms, image.seq)
+    run_piece.write_node_key(out, image.node_ms, image.node_seq)
     if image.is_frozen():
-        out.shared_string(image.data, image.size)
+        out.shared_string(image.node_data, image.node_size)
     else:
-        data: cython.p_const_uchar = image.data
-        out.string_from(data, image.size)
+        data: cython.p_const_uchar = image.node_data
+        out.string_from(data, image.node_size)
 
 
 @cython.cfunc
@@ -182,37 +182,37 @@ def _group_steps(
     """Write one group with its pending entries and consumers."""
     pending: PendingEntries = group.pending
     consumer: Consumer
-    stands_in: cython.bint = stream_type < WITH_UNOWNED and pending.unowned_count > 0
+    stands_in: cython.bint = stream_type < TYPE_WITH_UNOWNED and pending.unowned_count > 0
     out.string(group.name)
     out.id(group.last_ms, group.last_seq)
     out.length(mem.as_unsigned(group.entries_read))
     yield from _pending_steps(out, pending, step_bytes)
     out.length(group.consumer_count() + stands_in)
-    for consumer in group.kept_consumers():
+    for consumer in group.preserved_consumers():
         out.string(consumer.name)
         out.time(consumer.seen_ms)
-        if stream_type >= WITH_ACTIVE_TIMES:
+        if stream_type >= TYPE_WITH_ACTIVE_TIMES:
             out.time(consumer.active_ms)
         yield from _owned_steps(out, pending, consumer, step_bytes)
     if stands_in:
         out.string(placeholder_consumer(group))
         out.time(now_ms)
-        if stream_type >= WITH_ACTIVE_TIMES:
+        if stream_type >= TYPE_WITH_ACTIVE_TIMES:
             out.time(NEVER)
-    if stands_in or stream_type >= WITH_UNOWNED:
+    if stands_in or stream_type >= TYPE_WITH_UNOWNED:
         write_unowned(out, pending)
 
 
 def _pending_steps(out: RdbOutput, pending: PendingEntries, step_bytes: cython.longlong) -> Iterator[None]:
     """Write the pending entries of a group."""
     due: cython.longlong = out.offset() + step_bytes
-    slot: cython.Py_ssize_t = pending.first_from(0, 0)
+    slot: cython.Py_ssize_t = pending.first_by_id_from(0, 0)
     out.length(pending.count)
     while slot >= 0:
         _write_id(out, pending, slot)
         out.time(pending.delivery_time_of(slot))
         out.length(mem.as_unsigned(pending.delivery_count_of(slot)))
-        slot = pending.after(slot)
+        slot = pending.next_by_id(slot)
         if out.offset() >= due:
             yield
             due = out.offset() + step_bytes
@@ -223,7 +223,7 @@ def _owned_steps(
 ) -> Iterator[None]:
     """Write the IDs of the entries of one consumer."""
     due: cython.longlong = out.offset() + step_bytes
-    slot: cython.Py_ssize_t = pending.of_consumer_from(consumer, 0, 0)
+    slot: cython.Py_ssize_t = pending.first_of_consumer_from(consumer, 0, 0)
     out.length(consumer.pending_count)
     while slot >= 0:
         _write_id(out, pending, slot)
@@ -237,11 +237,11 @@ def _owned_steps(
 def write_unowned(out: RdbOutput, pending: PendingEntries) -> cython.void:
     """Write the number of unowned entries and their IDs, in order of release."""
     _: cython.Py_ssize_t
-    slot: cython.Py_ssize_t = pending.oldest()
+    slot: cython.Py_ssize_t = pending.first_by_delivery()
     out.length(pending.unowned_count)
     for _ in range(pending.unowned_count):
         _write_id(out, pending, slot)
-        slot = pending.newer(slot)
+        slot = pending.next_by_delivery(slot)
 
 
 @cython.cfunc

@@ -31,9 +31,9 @@ class RdbVersion(NamedTuple):
     stream_type: int
 
 
-COMPATIBLE = RdbVersion("compatible", 10, 19)
+COMPATIBLE_VERSION = RdbVersion("compatible", 10, 19)
 VERSIONS = (
-    COMPATIBLE,
+    COMPATIBLE_VERSION,
     RdbVersion("redis-7.2", 11, 21),
     RdbVersion("redis-8.0", 12, 21),
     RdbVersion("redis-8.6", 13, 26),

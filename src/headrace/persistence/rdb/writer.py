@@ -16,19 +16,19 @@ from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.keyspace_image import DatabaseImage, KeyspaceImage
 from headrace.persistence.rdb import stream_extras
 from headrace.persistence.rdb.output import RdbOutput
-from headrace.persistence.rdb.stream_extras import extras_steps, finish, may_have_extras
+from headrace.persistence.rdb.stream_extras import extras_steps, may_have_extras, run_extras_steps
 from headrace.persistence.rdb.stream_writer import stream_steps, write_image
 from headrace.persistence.rdb.versions import TYPE_COLD, RdbVersion
 from headrace.streams.stream_image import StreamImage
 
-LIBRARY = cython.declare(cython.uchar, 0xF5)
-AUX = cython.declare(cython.uchar, 0xFA)
-SIZE_HINT = cython.declare(cython.uchar, 0xFB)
-EXPIRES_MS = cython.declare(cython.uchar, 0xFC)
-DATABASE = cython.declare(cython.uchar, 0xFE)
-END = cython.declare(cython.uchar, 0xFF)
+LIBRARY_OPCODE = cython.declare(cython.uchar, 0xF5)
+AUX_OPCODE = cython.declare(cython.uchar, 0xFA)
+SIZE_HINT_OPCODE = cython.declare(cython.uchar, 0xFB)
+EXPIRES_MS_OPCODE = cython.declare(cython.uchar, 0xFC)
+DATABASE_OPCODE = cython.declare(cython.uchar, 0xFE)
+END_OPCODE = cython.declare(cython.uchar, 0xFF)
 STRING_TYPE = cython.declare(cython.uchar, 0)
-IMMORTAL = cython.declare(cython.longlong, -1)
+NO_EXPIRY = cython.declare(cython.longlong, -1)
 PROGRESS_BYTES = 1 << 20
 
 
@@ -67,7 +67,7 @@ def write_rdb(
     image = keyspace.view(now_ms)
     steps = rdb_steps(image, out, version=version, aof_base=aof_base, aux=aux, references=references)
     keys = deque(steps, maxlen=1)[0]
-    out.end(checksum)
+    out.write_trailer(checksum)
     return SnapshotSize(out.offset(), keys)
 
 
@@ -95,19 +95,19 @@ def rdb_steps(
     for name, value in (aux or {}).items():
         _write_aux(out, name, value)
     for text in image.libraries:
-        out.byte(LIBRARY)
+        out.byte(LIBRARY_OPCODE)
         out.string(text)
     keys = 0
     for database in image.databases:
         for count in _database_steps(out, image, database, version, references):
             yield keys + count
         keys += count
-    out.byte(END)
+    out.byte(END_OPCODE)
     yield keys
 
 
 def _write_aux(out: RdbOutput, name: bytes, value: bytes | int) -> None:
-    out.byte(AUX)
+    out.byte(AUX_OPCODE)
     out.string(name)
     out.string(value if isinstance(value, bytes) else b"%d" % value)
 
@@ -126,18 +126,18 @@ def _database_steps(
     written: cython.Py_ssize_t = 0
     stream: StreamImage
     if database.key_count > 0:
-        out.byte(DATABASE)
+        out.byte(DATABASE_OPCODE)
         out.length(database.index)
-        out.byte(SIZE_HINT)
+        out.byte(SIZE_HINT_OPCODE)
         out.length(database.key_count)
         out.length(database.expiring_count)
     while (key := database.next_key()) is not None:
         dies_at = database.expiry_of(key)
         value = database.take_value(key)
-        if dies_at == IMMORTAL or dies_at > image.now_ms:
+        if dies_at == NO_EXPIRY or dies_at > image.now_ms:
             if isinstance(value, StreamImage):
                 stream = value
-                stream.by_reference = stream.has_runs and (references is not None or out.deferred)
+                stream.runs_by_reference = stream.has_runs and (references is not None or out.deferred)
             if isinstance(value, StreamImage) and value.is_frozen():
                 for _ in _frozen_steps(out, image, key, value, version, dies_at, references):
                     yield written
@@ -183,7 +183,7 @@ def _write_key(
     if isinstance(value, StreamImage):
         stream = value
         if may_have_extras(stream, image.settings):
-            part = finish(extras_steps(stream, version, image.now_ms, image.settings))
+            part = run_extras_steps(extras_steps(stream, version, image.now_ms, image.settings))
             if part is not None:
                 _write_aux(out, stream_extras.AUX_NAME, part)
         _write_head(out, key, _type_of(stream, version, references), dies_at)
@@ -197,15 +197,17 @@ def _write_key(
 @cython.cfunc
 def _type_of(stream: StreamImage, version: RdbVersion, references: Any) -> cython.int:
     """Return the type byte of a stream."""
-    kind: cython.int = TYPE_COLD if stream.by_reference and references is not None else version.stream_type
+    kind: cython.int = (
+        TYPE_COLD if stream.runs_by_reference and references is not None else version.stream_type
+    )
     return kind
 
 
 @cython.cfunc
 def _write_head(out: RdbOutput, key: bytes, kind: cython.int, dies_at: cython.longlong) -> cython.void:
     """Write what comes before a value."""
-    if dies_at != IMMORTAL:
-        out.byte(EXPIRES_MS)
+    if dies_at != NO_EXPIRY:
+        out.byte(EXPIRES_MS_OPCODE)
         out.time(dies_at)
     out.byte(kind)
     out.string(key)

@@ -62,11 +62,11 @@ ENTRIES_PER_BATCH = 4_000_000
 POLL_SECONDS = 0.1
 TASKS_MAX = 256  # of a batch; with more ranges, as of very many streams, a task writes several
 
-UNQUOTED_NAME = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
+UNQUOTED_NAME_PATTERN = re.compile(r"[\w.:{}-]+")  # names that need not be quoted
 
 # The metadata columns of the Spark source, and their names in the archive.
 ARCHIVE_NAME_OF_COLUMN = {"_id": "id", "_timestamp": "timestamp", "_sequence": "sequence"}
-SOURCE_COLUMNS = (
+SOURCE_SCHEMA_SQL = (
     "_id STRING, _timestamp TIMESTAMP NOT NULL, _sequence LONG NOT NULL, _fields MAP<STRING, STRING>, "
     f"{EXACT_COLUMN} ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 )
@@ -125,7 +125,7 @@ def archive_streams(
     names = [streams] if isinstance(streams, str) else list(streams)
     location = archive_location(directory)
     check_field_names(fields)
-    fields = None if fields is None else all_nullable(fields)
+    fields = None if fields is None else with_nullable_fields(fields)
     zone = zone or spark.conf.get("spark.sql.session.timeZone") or "UTC"
     table = create_or_open(location, fields, zone)
     entries_per_task = max(1, entries_per_batch // spark.sparkContext.defaultParallelism)
@@ -141,7 +141,7 @@ def archive_streams(
         publish_committed(watermark, table, names)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
-            files = merge_pieces(spark, table, run_tasks(spark, writer.write, ranges))
+            files = merge_files_of_tasks(spark, table, run_tasks(spark, writer.write, ranges))
             table.commit(files, reached)
             watermark.publish(reached)
             rows = sum(file.rows for file in files)
@@ -222,7 +222,7 @@ def source_options(
     url: str, names: Sequence[str], entries_per_task: int, fail_on_loss: bool
 ) -> dict[str, str]:
     """Return the options of the source that reads the streams from their first entries on."""
-    is_plain = all(UNQUOTED_NAME.fullmatch(name) for name in names)
+    is_plain = all(UNQUOTED_NAME_PATTERN.fullmatch(name) for name in names)
     subscription = {"subscribe": ",".join(names)} if is_plain else {"assign": json.dumps(list(names))}
     return {
         "url": url,
@@ -236,7 +236,7 @@ def source_options(
 
 def entry_schema(fields: pa.Schema | None) -> pa.Schema:
     """Return the columns to read for an archive: ID and time, those of the fields, and `_exact`."""
-    entry = parse_schema(SOURCE_COLUMNS)
+    entry = parse_schema(SOURCE_SCHEMA_SQL)
     typed = [entry.field("_fields")] if fields is None else fields
     return pa.schema([*map(entry.field, ARCHIVE_NAME_OF_COLUMN), *typed, entry.field(EXACT_COLUMN)])
 
@@ -300,15 +300,17 @@ def group_ranges(
     return groups
 
 
-def merge_pieces(spark: SparkSession, table: ArchiveTable, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+def merge_files_of_tasks(
+    spark: SparkSession, table: ArchiveTable, files: Sequence[WrittenFile]
+) -> list[WrittenFile]:
     """Merge the small files of a day that several tasks of a batch have written; return the batch's files.
 
     The small files are deleted at once: no version of the table has them.
     """
     groups = list(small_file_groups(files))
-    merged = run_tasks(spark, FileMerger(table.location, table.archive.columns).write, groups)
+    merged = run_tasks(spark, FileMerger(table.location, table.archive.columns).merge, groups)
     pieces = {file.path for group in groups for file in group}
-    table.location.delete(pieces)
+    table.location.delete_files(pieces)
     return [*(file for file in files if file.path not in pieces), *merged]
 
 
@@ -372,7 +374,7 @@ def check_field_names(fields: pa.Schema | None) -> None:
             )
 
 
-def all_nullable(fields: pa.Schema) -> pa.Schema:
+def with_nullable_fields(fields: pa.Schema) -> pa.Schema:
     """Return the columns without NOT NULL, so that entries without them are archived too."""
     return pa.schema([field.with_nullable(True) for field in fields])
 

@@ -23,7 +23,7 @@ from headrace.errors import UsageError
 from headrace.queries.field_sample import sample_both_ends
 
 SAMPLE_ENTRIES = 1000  # of each stream
-TIMESTAMP = pa.timestamp("us", "UTC")
+TIMESTAMP_TYPE = pa.timestamp("us", "UTC")
 
 # Columns of the archive, and reserved names, in lower case: Spark ignores case.
 RESERVED_COLUMN_NAMES = {*OWN_COLUMNS, *RESERVED_NAMES}
@@ -54,7 +54,7 @@ def sample_entries(
     return found
 
 
-def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
+def infer_columns_sql(entries: Collection[Mapping[bytes, bytes]]) -> str:
     """Infer columns in SQL for the fields of some entries, in the order that the entries have them.
 
     Raises:
@@ -63,7 +63,7 @@ def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
     types = field_types(entries)
     if not types:
         raise UsageError("there are no entries to infer fields from; declare them with --fields")
-    unusable = unusable_names(types)
+    unusable = reasons_by_unusable_name(types)
     columns = [
         column_declaration(name, kind, entries) for name, kind in types.items() if name not in unusable
     ]
@@ -74,7 +74,7 @@ def infer_columns(entries: Collection[Mapping[bytes, bytes]]) -> str:
     return ", ".join(columns)
 
 
-def unusable_names(names: Iterable[bytes]) -> dict[bytes, str]:
+def reasons_by_unusable_name(names: Iterable[bytes]) -> dict[bytes, str]:
     """Return the field names that cannot be column names, each with the reason."""
     unusable: dict[bytes, str] = {}
     folded: dict[str, str] = {}
@@ -100,7 +100,7 @@ def column_declaration(name: bytes, kind: str, entries: Iterable[Mapping[bytes, 
 
 def lacks_time_format(columns: pa.Schema) -> bool:
     """Return whether there is a column of times without a comment that states their format."""
-    return any(each.type == TIMESTAMP and not column_comment(each) for each in columns)
+    return any(each.type == TIMESTAMP_TYPE and not column_comment(each) for each in columns)
 
 
 def with_time_formats(columns: pa.Schema, entries: Collection[Mapping[bytes, bytes]]) -> pa.Schema:
@@ -112,7 +112,7 @@ def with_time_formats(columns: pa.Schema, entries: Collection[Mapping[bytes, byt
     for field in columns:
         name = field.name.encode()
         times = [entry[name] for entry in entries if name in entry and is_lossless_iso(entry[name])]
-        if times and field.type == TIMESTAMP and not column_comment(field):
+        if times and field.type == TIMESTAMP_TYPE and not column_comment(field):
             [(time_format, _)] = Counter(map(infer_style, times)).most_common(1)
             field = field.with_metadata({"comment": time_format})
         found.append(field)

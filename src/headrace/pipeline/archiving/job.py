@@ -23,21 +23,21 @@ from headrace.columns.value_types import field_types
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving.archive_streams import (
     ENTRIES_PER_BATCH,
-    all_nullable,
     archive_streams,
     check_field_names,
     count_archive,
     publish_if_current,
+    with_nullable_fields,
 )
 from headrace.pipeline.archiving.column_inference import (
     SAMPLE_ENTRIES,
-    infer_columns,
+    infer_columns_sql,
     lacks_time_format,
+    reasons_by_unusable_name,
     sample_entries,
-    unusable_names,
     with_time_formats,
 )
-from headrace.pipeline.shared.arguments import check_at_least, check_positive, duration_ms
+from headrace.pipeline.shared.arguments import checked_at_least, checked_positive, duration_ms
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.pipeline.shared.stream_selection import select_streams
 from headrace.pipeline.spark_session.job_spark import job_spark
@@ -100,8 +100,8 @@ class ArchiveArguments:
         if self.sample is not None and not infers:
             raise UsageError("--sample is for --fields infer")
         if self.sample is not None:
-            check_at_least("--sample", self.sample, 2)
-        check_at_least("--batch", self.batch, 1)
+            checked_at_least("--sample", self.sample, 2)
+        checked_at_least("--batch", self.batch, 1)
         if self.time_zone not in zoneinfo.available_timezones():
             raise UsageError(
                 f"unknown time zone {self.time_zone!r}; expected a name such as UTC or Europe/Berlin"
@@ -118,21 +118,21 @@ class StopSignal(Protocol):
 class ArchiveObserver:
     """Starts Spark for the job, and receives its reports. Methods that are not overridden ignore them."""
 
-    def spark(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
+    def session_context(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
         """Return the context of a session in this time zone; on_misfits gets the counts of misfits."""
         raise NotImplementedError
 
     def on_columns(self, columns: str, unusable: Mapping[bytes, str]) -> None:
         """Receive inferred columns, and by name why other fields have none."""
 
-    def archiving(self, streams: Sequence[str]) -> AbstractContextManager[object]:
+    def archiving_context(self, streams: Sequence[str]) -> AbstractContextManager[object]:
         """Return a context for the time in which entries of these streams are written."""
         return nullcontext()
 
     def on_batch(self, batch: BatchProgress) -> None:
         """Receive a batch that was committed."""
 
-    def merging(self) -> AbstractContextManager[object]:
+    def merging_context(self) -> AbstractContextManager[object]:
         """Return a context for the time in which small files are merged."""
         return nullcontext()
 
@@ -208,7 +208,7 @@ def archive(
     if every is None:
         job.run_once()
     else:
-        job.follow(check_positive("--every", every), stop)
+        job.follow(checked_positive("--every", every), stop)
     return job.result()
 
 
@@ -219,7 +219,7 @@ class CallbackObserver(ArchiveObserver):
         self._given = given
         self._on_progress = on_progress
 
-    def spark(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
+    def session_context(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
         """Return the context of the caller's session."""
         return job_spark("headrace archive", self._given, zone, on_misfits)
 
@@ -233,18 +233,18 @@ class ArchiveJob:
     """One run of the job.
 
     Attributes:
-        written: Entries written.
+        written_entries: Entries written.
         kept_exact: Entries among them that are kept whole in `_exact`.
         misfits: Number of values that became null, by stream and column.
-        deleted: Entries of old days that were deleted.
+        deleted_entries: Entries of old days that were deleted.
     """
 
     arguments: ArchiveArguments
     observer: ArchiveObserver
-    written: int = 0
+    written_entries: int = 0
     kept_exact: int = 0
     misfits: MisfitCounts = field(default_factory=dict)
-    deleted: int = 0
+    deleted_entries: int = 0
     _fields: pa.Schema | None = None
 
     def run_once(self) -> None:
@@ -253,7 +253,7 @@ class ArchiveJob:
         if self._is_current(streams):  # an error comes before Spark starts, too
             self._maintain_table({file.path for file in read_archive(self.arguments.location).files})
             return
-        with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
+        with self.observer.session_context(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
 
     def follow(self, seconds: float, stop: StopSignal | None = None) -> None:
@@ -263,22 +263,22 @@ class ArchiveJob:
         """
         streams = self._prepare()
         self._is_current(streams)  # an error comes before Spark starts, too
-        with self.observer.spark(self.arguments.time_zone, self.misfits.update) as spark:
+        with self.observer.session_context(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
-            self.observer.on_round(self.written)
+            self.observer.on_round(self.written_entries)
             while not wait_for_stop(seconds, stop):
                 self._archive(spark, self._select())
-                self.observer.on_round(self.written)
+                self.observer.on_round(self.written_entries)
 
     def result(self) -> ArchiveResult:
         """Return what was done, and the size of the archive."""
         counts = count_archive(self.arguments.location)
         columns = None if self._fields is None else format_columns(self._fields)
         return ArchiveResult(
-            self.written,
+            self.written_entries,
             self.kept_exact,
             dict(self.misfits),
-            self.deleted,
+            self.deleted_entries,
             columns,
             counts.entries,
             counts.days,
@@ -304,19 +304,19 @@ class ArchiveJob:
         fields = declared.schema
         if declared.infers_others:
             found = sample_entries(arguments.url, streams, sampled)
-            inferred = parse_schema(infer_columns(found))
+            inferred = parse_schema(infer_columns_sql(found))
             fields = with_declared(with_archived_types(arguments.location, inferred), fields)
-            self.observer.on_columns(format_columns(fields), unusable_names(field_types(found)))
+            self.observer.on_columns(format_columns(fields), reasons_by_unusable_name(field_types(found)))
         check_field_names(fields)
         if lacks_time_format(fields):
             fields = with_time_formats(fields, sample_entries(arguments.url, streams, sampled))
-        return all_nullable(fields)
+        return with_nullable_fields(fields)
 
     def _is_current(self, streams: list[str]) -> bool:
         """Return whether the archive has all entries, so that Spark is not needed; create it if it is new."""
         arguments = self.arguments
         try:
-            with job_options_in_errors():
+            with options_renamed_in_errors():
                 return publish_if_current(
                     arguments.url, streams, arguments.location, fields=self._fields, zone=arguments.time_zone
                 )
@@ -329,7 +329,7 @@ class ArchiveJob:
         """Archive the entries that exist now, then merge the small files that earlier runs wrote."""
         arguments = self.arguments
         earlier = {file.path for file in read_archive(arguments.location).files}
-        with self.observer.archiving(streams), job_options_in_errors():
+        with self.observer.archiving_context(streams), options_renamed_in_errors():
             archive_streams(
                 spark,
                 arguments.url,
@@ -345,7 +345,7 @@ class ArchiveJob:
         self._maintain_table(earlier)
 
     def _count_batch(self, batch: BatchProgress) -> None:
-        self.written += batch.rows
+        self.written_entries += batch.rows
         self.observer.on_batch(batch)
 
     def _count_exact(self, entries: int) -> None:
@@ -357,18 +357,18 @@ class ArchiveJob:
         table = create_or_open(arguments.location, self._fields, arguments.time_zone)
         now = datetime.datetime.now(datetime.UTC)
         if arguments.compact:
-            with self.observer.merging():
+            with self.observer.merging_context():
                 merge_small_files(table, earlier)
         if arguments.keep_ms is not None:
             first = first_day_kept(now, arguments.keep_ms, arguments.time_zone)
             if deleted := table.delete_days_before(first).deleted_entries:
-                self.deleted += deleted
+                self.deleted_entries += deleted
                 self.observer.on_deleted(deleted, first)
         table.vacuum(now)
 
 
 @contextmanager
-def job_options_in_errors() -> Iterator[None]:
+def options_renamed_in_errors() -> Iterator[None]:
     """Replace options of the data source in the texts of errors by those of the job."""
     try:
         yield

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.archive.location import ArchiveLocation
 from headrace.archive.merging import merge_files
-from headrace.archive.table import CountedFile, WrittenFile
+from headrace.archive.table import WrittenFile, WrittenOrArchivedFile
 from headrace.archive.writer import without_repeated_names, write_days
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.errors import brief_errors
@@ -60,6 +60,6 @@ class FileMerger:
         self._location = location
         self._columns = columns
 
-    def write(self, files: Sequence[CountedFile]) -> list[WrittenFile]:
+    def merge(self, files: Sequence[WrittenOrArchivedFile]) -> list[WrittenFile]:
         """Merge files of one stream and day into one. See merge_files()."""
         return [merge_files(self._location, self._columns, files)]

@@ -23,8 +23,8 @@ QUOTE = b'"'
 RECORD_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 1024 * 1024  # in which the header ends; otherwise a quoted name is not closed
 EXCERPT_CHARACTERS = 80
-SEP_LINE = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([!-~\t])"?[\r\n]*', re.IGNORECASE)
-QUOTED = re.compile(rb'"[^"]*(?:"|\Z)')
+SEP_LINE_PATTERN = re.compile(rb'(?:\xef\xbb\xbf)?"?sep=([!-~\t])"?[\r\n]*', re.IGNORECASE)
+QUOTED_TEXT_PATTERN = re.compile(rb'"[^"]*(?:"|\Z)')
 OTHER_DELIMITERS = (";", "\t", "|")  # in files of spreadsheets and databases
 
 
@@ -33,21 +33,21 @@ class BadRow:
     """A row that cannot be loaded, and the reason.
 
     Attributes:
-        line: The number of its first line, from 1; 0 if `row` is given instead.
+        line_number: The number of its first line, from 1; 0 if `row_number` is given instead.
         reason: What is wrong with it.
         text: Its bytes, if it has a line number.
-        row: The number of the row, from 1; 0 if `line` is given instead.
+        row_number: The number of the row, from 1; 0 if `line` is given instead.
         values: Its values by column, if it has a row number.
     """
 
-    line: int
+    line_number: int
     reason: str
     text: bytes = b""
-    row: int = 0
+    row_number: int = 0
     values: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        where = f"line {self.line}" if self.line else f"row {self.row}"
+        where = f"line {self.line_number}" if self.line_number else f"row {self.row_number}"
         return f"{where}: {self.reason}"
 
 
@@ -58,13 +58,13 @@ class RecordBlock:
     Attributes:
         first_line_number: The line number of the first one.
         records: Their bytes with line ends; blank lines are included.
-        unclosed: Indexes of the records with an opening quote that is never closed.
+        unclosed_record_indexes: Indexes of the records with an opening quote that is never closed.
         newline: The character that ends lines.
     """
 
     first_line_number: int
     records: list[bytes]
-    unclosed: frozenset[int] = frozenset()
+    unclosed_record_indexes: frozenset[int] = frozenset()
     newline: bytes = b"\n"
 
 
@@ -88,18 +88,18 @@ class RecordSplitter:
         self._closing_quote_pattern = re.compile(rb'(?:[^"]++|"")*+"')
         self._next_line_number = number
 
-    def first_record(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
+    def first_record_and_rest(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
         """Return the first record that is not blank, and the rest of its block.
 
         Without such a record: an empty block, and None.
         """
-        block = self.block(size)
+        block = self.next_block(size)
         while block is not None:
             for at, record in enumerate(block.records):
                 if record.strip(b"\r\n"):
                     head = self._part(block, at, at + 1)
                     return head, self._part(block, at + 1, len(block.records))
-            block = self.block(size)
+            block = self.next_block(size)
         return RecordBlock(1, []), None
 
     @staticmethod
@@ -107,10 +107,10 @@ class RecordSplitter:
         number = block.first_line_number + sum(
             record.count(block.newline) for record in block.records[:start]
         )
-        unclosed = frozenset(at - start for at in block.unclosed if start <= at < stop)
+        unclosed = frozenset(at - start for at in block.unclosed_record_indexes if start <= at < stop)
         return RecordBlock(number, block.records[start:stop], unclosed, block.newline)
 
-    def block(self, size: int) -> RecordBlock | None:
+    def next_block(self, size: int) -> RecordBlock | None:
         """Return the next block; None at the end."""
         lines = self._file.readlines(size)
         if not lines:
@@ -185,9 +185,9 @@ class CsvParser:
             quoted_strings_can_be_null=False,
         )
 
-    def rows(self, block: RecordBlock) -> Iterator[pa.RecordBatch | BadRow]:
+    def batches_and_bad_rows(self, block: RecordBlock) -> Iterator[pa.RecordBatch | BadRow]:
         """Yield the valid rows of a block and, in their places, the bad ones."""
-        if not block.unclosed:
+        if not block.unclosed_record_indexes:
             try:
                 yield from self._batches(b"".join(block.records))
                 return
@@ -209,10 +209,10 @@ class CsvParser:
         """Yield the rows of some records: all of them, or those of one half and then of the other."""
         if start == stop:
             return
-        if start + 1 == stop and start in block.unclosed:
+        if start + 1 == stop and start in block.unclosed_record_indexes:
             yield BadRow(numbers[start], "a quoted value is not closed", block.records[start])
             return
-        if block.unclosed.isdisjoint(range(start, stop)):
+        if block.unclosed_record_indexes.isdisjoint(range(start, stop)):
             try:
                 yield from self._batches(b"".join(block.records[start:stop]))
                 return
@@ -270,9 +270,9 @@ def header_names(record: bytes, delimiter: str) -> list[str]:
     return next(csv.reader(text.splitlines(keepends=True), delimiter=delimiter), [])
 
 
-def sep_delimiter(line: bytes) -> str:
+def delimiter_of_sep_line(line: bytes) -> str:
     """Return the delimiter that a first line `sep=;` of Excel names; empty if it is another line."""
-    match = SEP_LINE.fullmatch(line)
+    match = SEP_LINE_PATTERN.fullmatch(line)
     return match[1].decode() if match else ""
 
 
@@ -292,7 +292,7 @@ def header_lines(file: LineReader) -> list[bytes]:
 
 def guess_delimiter(header: bytes) -> str:
     """Return the delimiter of a header: a semicolon, tab or | if it has no comma; else a comma."""
-    names = QUOTED.sub(b"", header)
+    names = QUOTED_TEXT_PATTERN.sub(b"", header)
     if b"," in names:
         return ","
     return next((d for d in OTHER_DELIMITERS if d.encode() in names), ",")

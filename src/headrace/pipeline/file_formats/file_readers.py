@@ -23,19 +23,19 @@ from headrace.pipeline.file_formats.csv_records import (
     BadRow,
     CsvParser,
     RecordSplitter,
+    delimiter_of_sep_line,
     guess_delimiter,
     header_lines,
     header_names,
-    sep_delimiter,
 )
-from headrace.pipeline.file_formats.json_rows import line_rows
+from headrace.pipeline.file_formats.json_rows import parse_lines_or_array
 from headrace.pipeline.file_formats.parquet_rows import ParquetRows
 from headrace.pipeline.file_formats.text_lines import (
     BUFFER_BYTES,
     PushedBackLines,
     buffered_reader,
     normalize_encoding,
-    text_lines,
+    text_lines_and_newline,
 )
 from headrace.pipeline.shared.standard_input import standard_input
 
@@ -45,7 +45,7 @@ FORMATS_BY_SUFFIX = {
     ".parquet": "parquet",
 }  # fmt: skip
 COMPRESSIONS = (".gz", ".zip")
-STDIN = Path("-")
+STDIN_PATH = Path("-")
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 
@@ -54,7 +54,7 @@ READ_ERRORS = (
     pa.ArrowException, OSError, EOFError, ValueError, OverflowError, zlib.error, zipfile.BadZipFile,
     RuntimeError, MemoryError,
 )  # fmt: skip
-Rows = Iterator[pa.RecordBatch | BadRow]
+BatchesAndBadRows = Iterator[pa.RecordBatch | BadRow]
 
 
 class FileReader(AbstractContextManager["FileReader"]):
@@ -88,7 +88,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         encoding: str = "utf-8",
     ) -> None:
         self.path = path
-        self.name = "standard input" if path == STDIN else str(path)
+        self.name = "standard input" if path == STDIN_PATH else str(path)
         self.null_values = null_values
         self.size = 0
         self.header = b""
@@ -98,7 +98,9 @@ class FileReader(AbstractContextManager["FileReader"]):
         self._position_file: IO[bytes] | None = None
         self._stdin: io.BufferedReader | None = None
         self._encoding = normalize_encoding(encoding)
-        self.format, self.compression = self._detect_stdin() if path == STDIN else detect_format(path)
+        self.format, self.compression = (
+            self._detect_stdin() if path == STDIN_PATH else detect_format_and_compression(path)
+        )
         if self.format != "csv" and any(null_values):
             raise UsageError(f"{self.name}: --null is for CSV, and this is {FORMAT_NAMES[self.format]}")
         if delimiter is not None and self.format != "csv":
@@ -125,12 +127,12 @@ class FileReader(AbstractContextManager["FileReader"]):
         Raises:
             UsageError: at the first row that cannot be read, or if the file cannot be.
         """
-        for rows in self.rows():
+        for rows in self.batches_and_bad_rows():
             if isinstance(rows, BadRow):
                 raise UsageError(f"{self.name}: {rows}")
             yield rows
 
-    def rows(self) -> Rows:
+    def batches_and_bad_rows(self) -> BatchesAndBadRows:
         """Yield the rows in the file's order, and a BadRow for each that cannot be read.
 
         Raises:
@@ -140,7 +142,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         try:
             yield from reader()
         except READ_ERRORS as error:
-            raise UsageError(f"{self.name}: {first_line(error)}") from error
+            raise UsageError(f"{self.name}: {first_line_of_error(error)}") from error
 
     def _detect_stdin(self) -> tuple[str, str]:
         """Detect the format and compression of standard input by its first bytes."""
@@ -152,7 +154,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         try:
             first_bytes = source.peek(64)[:64]
         except (OSError, EOFError) as error:
-            raise UsageError(f"{self.name}: {first_line(error)}") from error
+            raise UsageError(f"{self.name}: {first_line_of_error(error)}") from error
         if first_bytes.startswith(PARQUET_MAGIC):
             raise UsageError("standard input holds Parquet, which cannot be read from a pipe; give a file")
         # The bytes of a byte order mark, and the null bytes of UTF-16, are left out.
@@ -181,12 +183,12 @@ class FileReader(AbstractContextManager["FileReader"]):
         self._open_files.append(file)
         return file
 
-    def _csv(self) -> Rows:
-        file, newline = text_lines(self._open_bytes(), self._encoding)
+    def _csv(self) -> BatchesAndBadRows:
+        file, newline = text_lines_and_newline(self._open_bytes(), self._encoding)
         number = 1
         first = header_lines(file)
         found = self.delimiter
-        if first and (named := sep_delimiter(first[0])):  # Excel's own line is not part of the table
+        if first and (named := delimiter_of_sep_line(first[0])):  # Excel's own line is not part of the table
             found, number = named, 2
             del first[0]
         elif self.delimiter == ",":
@@ -195,8 +197,8 @@ class FileReader(AbstractContextManager["FileReader"]):
             self.delimiter = self.found_delimiter = found
         lines = PushedBackLines(first, file)
         splitter = RecordSplitter(lines, self.delimiter.encode(), newline, number)
-        header, block = splitter.first_record(BLOCK_BYTES)
-        if header.unclosed:
+        header, block = splitter.first_record_and_rest(BLOCK_BYTES)
+        if header.unclosed_record_indexes:
             raise UsageError(
                 f"{self.name}: line {header.first_line_number}: a quoted column name is not closed"
             )
@@ -205,23 +207,23 @@ class FileReader(AbstractContextManager["FileReader"]):
             names = header_names(self.header, self.delimiter)
         except UsageError as error:
             raise UsageError(f"{self.name}: line {header.first_line_number}: {error}") from error
-        check_column_names(self.name, names, self.delimiter)
+        checked_column_names(self.name, names, self.delimiter)
         parser = CsvParser(names, self.delimiter, self.null_values)
         while block is not None:
-            yield from parser.rows(block)
-            block = splitter.block(BLOCK_BYTES)
+            yield from parser.batches_and_bad_rows(block)
+            block = splitter.next_block(BLOCK_BYTES)
 
-    def _json(self) -> Rows:
-        file, _ = text_lines(self._open_bytes(), self._encoding)
+    def _json(self) -> BatchesAndBadRows:
+        file, _ = text_lines_and_newline(self._open_bytes(), self._encoding)
         try:
-            yield from line_rows(file, BLOCK_BYTES)
+            yield from parse_lines_or_array(file, BLOCK_BYTES)
         except UsageError as error:
             raise UsageError(f"{self.name}: {error}") from error
 
-    def _parquet(self) -> Rows:
+    def _parquet(self) -> BatchesAndBadRows:
         with ParquetRows(self.path) as file:
             self.size = file.num_rows
-            check_column_names(self.name, file.names)
+            checked_column_names(self.name, file.names)
             try:
                 for batch in file.batches():
                     self._rows_read += batch.num_rows
@@ -241,7 +243,7 @@ class FileProgress:
         self._known_positions: deque[tuple[int, int]] = deque()  # (rows read, position then)
         self._reached = (0, 0)
 
-    def track(self, rows: Rows) -> Rows:
+    def track(self, rows: BatchesAndBadRows) -> BatchesAndBadRows:
         """Yield the same rows, and record their positions."""
         read = 0
         for each in rows:
@@ -271,7 +273,7 @@ def parse_delimiter(text: str) -> str:
     return found
 
 
-def detect_format(path: Path) -> tuple[str, str]:
+def detect_format_and_compression(path: Path) -> tuple[str, str]:
     """Return the format and compression of a file by its name. UsageError if it cannot be loaded."""
     if not path.exists():
         raise UsageError(f"{path}: no such file")
@@ -288,7 +290,7 @@ def detect_format(path: Path) -> tuple[str, str]:
     return kind, compression
 
 
-def check_column_names(file: str, names: list[str], delimiter: str = "") -> list[str]:
+def checked_column_names(file: str, names: list[str], delimiter: str = "") -> list[str]:
     """Return the column names. UsageError if there is none, or one occurs twice."""
     if not names:
         raise UsageError(f"{file}: is empty, expected a line of column names")
@@ -298,6 +300,6 @@ def check_column_names(file: str, names: list[str], delimiter: str = "") -> list
     return names
 
 
-def first_line(error: Exception) -> str:
+def first_line_of_error(error: Exception) -> str:
     """Return the first line of an error message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

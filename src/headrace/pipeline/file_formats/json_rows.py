@@ -18,19 +18,19 @@ from headrace.pipeline.file_formats.json_scanner import JsonScanner
 from headrace.pipeline.file_formats.text_lines import LineReader
 
 EXACT_FLOAT_CHARACTERS = 15  # a decimal number of at most so many characters is exact as a double
-ARRAY_ROWS = 10_000  # rows of one batch from an array
-SPACE = re.compile(r"[ \t\r\n]*")
+ARRAY_ROWS_PER_BATCH = 10_000  # rows of one batch from an array
+SPACES_PATTERN = re.compile(r"[ \t\r\n]*")
 Row = dict[str, str | None]
-Rows = Iterator[pa.RecordBatch | BadRow]
+BatchesAndBadRows = Iterator[pa.RecordBatch | BadRow]
 
 
-def line_rows(file: LineReader, block_bytes: int) -> Rows:
+def parse_lines_or_array(file: LineReader, block_bytes: int) -> BatchesAndBadRows:
     """Yield the objects of JSON lines, or of an array, and a BadRow for each line that holds none."""
     number = 0
     scan = JsonScanner().scan
     while lines := file.readlines(block_bytes):
         if number == 0 and starts_array(lines):
-            yield from batches(array_rows(lines, file, block_bytes), ARRAY_ROWS)
+            yield from batches_and_bad_rows(array_rows(lines, file, block_bytes), ARRAY_ROWS_PER_BATCH)
             return
         parsed = [
             scan(line) or json_object(line, number + at)
@@ -38,7 +38,7 @@ def line_rows(file: LineReader, block_bytes: int) -> Rows:
             if line.strip()
         ]
         number += len(lines)
-        yield from batches(iter(parsed), len(parsed))
+        yield from batches_and_bad_rows(iter(parsed), len(parsed))
 
 
 def starts_array(lines: list[bytes]) -> bool:
@@ -47,7 +47,7 @@ def starts_array(lines: list[bytes]) -> bool:
     return text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b"")
 
 
-def batches(rows: Iterator[Row | BadRow], size: int) -> Rows:
+def batches_and_bad_rows(rows: Iterator[Row | BadRow], size: int) -> BatchesAndBadRows:
     """Yield rows as batches of columns, and each bad row in its place."""
     found: list[Row] = []
     for row in rows:
@@ -118,7 +118,7 @@ def array_rows(first: list[bytes], file: LineReader, block_bytes: int) -> Iterat
         except ValueError as error:
             # In the file of rejected rows, each one is a line.
             line = source.replace("\r", "").replace("\n", " ").encode(errors="backslashreplace")
-            yield BadRow(0, f"{error}: {excerpt(line)}", line, row=row)
+            yield BadRow(0, f"{error}: {excerpt(line)}", line, row_number=row)
 
 
 def _array_value(text: str, at: int) -> tuple[object, int]:
@@ -149,7 +149,7 @@ def _text(lines: list[bytes]) -> str:
 
 
 def _space_end(text: str, at: int) -> int:
-    match = SPACE.match(text, at)
+    match = SPACES_PATTERN.match(text, at)
     return match.end() if match else at
 
 

@@ -22,8 +22,8 @@ ZERO = cython.declare(cython.uchar, 48)
 NINE = cython.declare(cython.uchar, 57)
 COLON = cython.declare(cython.uchar, 58)
 BACKSLASH = cython.declare(cython.uchar, 92)
-OPEN = cython.declare(cython.uchar, 123)
-CLOSE = cython.declare(cython.uchar, 125)
+OPEN_BRACE = cython.declare(cython.uchar, 123)
+CLOSE_BRACE = cython.declare(cython.uchar, 125)
 LITERALS = cython.declare(tuple, (b"true", b"false", b"null"))
 LITERAL_TEXTS = cython.declare(tuple, ("true", "false", None))
 
@@ -62,7 +62,7 @@ class JsonScanner:
     def _object(self) -> dict[str, str | None] | None:
         found: dict[str, str | None] = {}
         field: cython.Py_ssize_t = 0
-        if self._next() != OPEN:
+        if self._next() != OPEN_BRACE:
             return None
         self.at += 1
         while True:
@@ -80,7 +80,7 @@ class JsonScanner:
             field += 1
             end: cython.uchar = self._next()
             self.at += 1
-            if end == CLOSE:
+            if end == CLOSE_BRACE:
                 return found if self._next() == 0 and self.at >= self.size else None
             if end != COMMA:
                 return None
@@ -189,4 +189,4 @@ class JsonScanner:
     @cython.exceptval(check=False)
     def _ends_number(self) -> cython.bint:
         """Return whether the number ends here: an exponent may follow."""
-        return self.at < self.size and self.p[self.at] in (COMMA, CLOSE, 32, 9, 10, 13)
+        return self.at < self.size and self.p[self.at] in (COMMA, CLOSE_BRACE, 32, 9, 10, 13)

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from headrace.columns.value_texts import to_encodable
 from headrace.errors import UsageError
 
-INTERVAL = struct.Struct("<III")  # months, days, milliseconds
-VARIANT_COLUMN = re.compile(
+INTERVAL_STRUCT = struct.Struct("<III")  # months, days, milliseconds
+VARIANT_COLUMN_PATTERN = re.compile(
     r"^ +\w+ group field_id=-?\d+ (.+) \(Variant", re.MULTILINE
 )  # in a printed schema
 
@@ -53,7 +53,7 @@ class ParquetRows(AbstractContextManager["ParquetRows"]):
             }
             for kind in ("UUID", "INTERVAL", "INT96")
         )
-        without_text = dict.fromkeys(VARIANT_COLUMN.findall(str(self._file.schema)), "VARIANT")
+        without_text = dict.fromkeys(VARIANT_COLUMN_PATTERN.findall(str(self._file.schema)), "VARIANT")
         without_text |= dict.fromkeys(self._intervals - set(self.names), "INTERVAL within another type")
         for name, kind in without_text.items():
             raise UsageError(
@@ -144,6 +144,6 @@ def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> pa.Array:
 
 def interval_column(column: pa.Array) -> pa.Array:
     """Convert Parquet intervals (12 bytes: months, days, milliseconds) to Arrow intervals."""
-    parts = [None if value is None else INTERVAL.unpack(value) for value in column.to_pylist()]
+    parts = [None if value is None else INTERVAL_STRUCT.unpack(value) for value in column.to_pylist()]
     values = [None if part is None else (part[0], part[1], part[2] * 1_000_000) for part in parts]
     return pa.array(values, pa.month_day_nano_interval())

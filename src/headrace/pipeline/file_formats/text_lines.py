@@ -73,7 +73,7 @@ def buffered_reader(file: object) -> io.BufferedReader:
     return io.BufferedReader(cast(io.RawIOBase, file), BUFFER_BYTES)
 
 
-def text_lines(file: io.BufferedReader, encoding: str) -> tuple[LineReader, bytes]:
+def text_lines_and_newline(file: io.BufferedReader, encoding: str) -> tuple[LineReader, bytes]:
     """Return the lines of a file in UTF-8, and the character that ends them."""
     head = file.peek(BUFFER_BYTES)
     if encoding == "utf-8":

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from headrace.archive.local_paths import local_path
 from headrace.errors import UsageError
-from headrace.pipeline.file_formats.file_readers import STDIN
+from headrace.pipeline.file_formats.file_readers import STDIN_PATH
 from headrace.pipeline.loading.loader import ROWS_PER_BATCH
-from headrace.pipeline.shared.arguments import check_at_least, check_positive
+from headrace.pipeline.shared.arguments import checked_at_least, checked_positive
 from headrace.spark.options import DEFAULT_URL
 
 BATCH_ROWS_MAX = 100_000
@@ -53,11 +53,11 @@ class LoadArguments:
         if self.job == "":
             raise UsageError("--job: the name is empty")
         if self.maxlen is not None:
-            check_at_least("--maxlen", self.maxlen, 1)
+            checked_at_least("--maxlen", self.maxlen, 1)
         if not 1 <= self.batch <= BATCH_ROWS_MAX:
             raise UsageError(f"--batch: {self.batch} is not in the range 1 to {BATCH_ROWS_MAX:,}")
         if self.rate is not None:
-            check_positive("--rate", self.rate)
+            checked_positive("--rate", self.rate)
         file_options = {
             "--sort": self.sort, "--append": self.append, "--resume": self.resume, "--null": self.null,
             "--delimiter": self.delimiter is not None, "--encoding": self.encoding != "utf-8",
@@ -77,8 +77,8 @@ class LoadArguments:
     def path(self) -> Path:
         """The path of the file; STDIN for standard input. Raises UsageError if it cannot be used."""
         assert self.file is not None
-        path = STDIN if os.fspath(self.file) == "-" else local_path(self.file)
-        if path == STDIN and self.resume and self.job is None:
+        path = STDIN_PATH if os.fspath(self.file) == "-" else local_path(self.file)
+        if path == STDIN_PATH and self.resume and self.job is None:
             raise UsageError("--resume of standard input needs the --job NAME of the interrupted load")
         return path
 
@@ -95,14 +95,14 @@ class LoadArguments:
 
 def job_name(path: Path) -> str:
     """Return a name that identifies a load of the same file; empty for standard input."""
-    return "" if path == STDIN else hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    return "" if path == STDIN_PATH else hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
 
 
 def rejects_path(path: Path, given: str | os.PathLike[str] | None) -> Path:
     """Return the file for rejected rows: the given one, or orders.rejects.csv for orders.csv.gz."""
     if given is not None:
         return local_path(given)
-    if path == STDIN:
+    if path == STDIN_PATH:
         return Path("stdin.rejects")
     suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zip")]
     kind = suffixes[-1] if suffixes else ""

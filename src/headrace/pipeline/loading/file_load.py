@@ -19,7 +19,7 @@ from headrace.pipeline.file_formats.csv_records import BadRow
 from headrace.pipeline.file_formats.file_readers import FileProgress, FileReader
 from headrace.pipeline.loading.arguments import LoadArguments
 from headrace.pipeline.loading.load_rows import load_rows, sorted_by_time
-from headrace.pipeline.loading.loader import BadRowError, LoadJob, LoadReport
+from headrace.pipeline.loading.loader import BadRowError, LoadIdentity, LoadReport
 from headrace.pipeline.loading.rejects import RejectsFile
 from headrace.pipeline.loading.time_columns import (
     MS_MAX,
@@ -76,11 +76,11 @@ class LoadObserver:
     def on_time_column(self, times: TimeColumn | None) -> None:
         """Receive the column that gives the IDs; None if the server generates them."""
 
-    def sorting(self) -> AbstractContextManager[object]:
+    def sorting_context(self) -> AbstractContextManager[object]:
         """Return a context for the time in which rows are sorted."""
         return nullcontext()
 
-    def loading(self) -> AbstractContextManager[object]:
+    def loading_context(self) -> AbstractContextManager[object]:
         """Return a context for the time in which rows are added."""
         return nullcontext()
 
@@ -124,7 +124,7 @@ class FileLoad:
                 self._rejects = stack.enter_context(RejectsFile(self._rejects_path, reader, given.resume))
             progress = FileProgress(reader)
             rows = self._choose_time_column(reader, progress)
-            with self._observer.loading():
+            with self._observer.loading_context():
                 try:
                     self._add(rows, reader, servers, progress)
                 except HeadraceError as error:
@@ -157,7 +157,7 @@ class FileLoad:
             self._times,
             servers,
             given.stream,
-            job=LoadJob(self._job, reader.name, reader.size),
+            job=LoadIdentity(self._job, reader.name, reader.size),
             append=given.append,
             resume=given.resume,
             maxlen=given.maxlen,
@@ -173,7 +173,7 @@ class FileLoad:
     def _result(self, report: LoadReport) -> LoadResult:
         rejected = self._rejects.count if self._rejects is not None else 0
         return LoadResult(
-            added=report.rows,
+            added=report.added_rows,
             skipped=report.skipped,
             rejected=rejected,
             out_of_order=report.out_of_order,
@@ -191,7 +191,7 @@ class FileLoad:
     ) -> Iterable[pa.RecordBatch | BadRow]:
         """Read the first rows and choose the column of times. Return all rows, sorted if that is wanted."""
         given = self._arguments
-        rows = progress.track(reader.rows())
+        rows = progress.track(reader.batches_and_bad_rows())
         first: list[pa.RecordBatch | BadRow] = []
         batch = None
         for each in rows:
@@ -219,7 +219,7 @@ class FileLoad:
                 f"{reader.name}: no column looks like a time to sort by; name one with --time-column "
                 f"({', '.join(batch.schema.names)})"
             )
-        with self._observer.sorting():
+        with self._observer.sorting_context():
             return list(sorted_by_time(every, self._times))
 
     def _add_hints(self, error: HeadraceError) -> None:

@@ -110,7 +110,7 @@ def load_with_spark(
     """Load the rows of a format that Spark reads."""
     from headrace.pipeline.loading.spark_import import load_from_spark
 
-    with spark() as session, observer.loading():
+    with spark() as session, observer.loading_context():
         started = time.monotonic()
 
         def result(rows: int) -> LoadResult:

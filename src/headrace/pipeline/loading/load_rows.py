@@ -18,22 +18,22 @@ from headrace.client.servers import Servers
 from headrace.client.write_timeouts import explain_timeouts
 from headrace.pipeline.file_formats.csv_records import BadRow
 from headrace.pipeline.loading.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
-from headrace.pipeline.loading.loader import Loader, LoadJob, LoadReport, OnBadRow
+from headrace.pipeline.loading.loader import Loader, LoadIdentity, LoadReport, OnBadRow
 from headrace.pipeline.loading.read_ahead import read_ahead
 from headrace.pipeline.loading.row_checks import prepare_rows, split_valid_rows
 from headrace.pipeline.loading.time_columns import TimeColumn
 from headrace.pipeline.shared.pacing import RateLimiter
 
-Rows = Iterable[pa.RecordBatch | BadRow]
+BatchesAndBadRows = Iterable[pa.RecordBatch | BadRow]
 
 
 def load_rows(
-    rows: Rows,
+    rows: BatchesAndBadRows,
     times: TimeColumn | None,
     servers: Servers,
     stream: str,
     *,
-    job: LoadJob | None = None,
+    job: LoadIdentity | None = None,
     append: bool = False,
     resume: bool = False,
     maxlen: int | None = None,
@@ -70,7 +70,7 @@ def load_rows(
             The rows before it are in the stream.
         HeadraceError: if the server is not reachable, or rejects rows.
     """
-    job = job or LoadJob()
+    job = job or LoadIdentity()
     rate = rate or RateLimiter(None)
     parts = prepare_rows(rows, times, rate.batch_rows(rows_per_batch))
     with explain_connection_errors(servers.url), explain_timeouts(servers, stream):
@@ -99,7 +99,7 @@ def load_rows(
     return loader.report
 
 
-def sorted_by_time(rows: Rows, times: TimeColumn) -> Iterator[pa.RecordBatch | BadRow]:
+def sorted_by_time(rows: BatchesAndBadRows, times: TimeColumn) -> Iterator[pa.RecordBatch | BadRow]:
     """Yield all rows sorted by time; rows of equal time keep their order.
 
     Bad rows are yielded first. The whole file is held in memory.

@@ -54,7 +54,7 @@ class LoadReport:
     """The progress or result of a load.
 
     Attributes:
-        rows: Rows that this run added.
+        added_rows: Rows that this run added.
         skipped: Rows that an earlier run had added.
         out_of_order: Rows that got the time of the row before them because their own is earlier.
         without_time: Rows that got the time of the row before them because they have none.
@@ -66,7 +66,7 @@ class LoadReport:
         is_complete: Whether all rows are in the stream; it is set before the marker is updated.
     """
 
-    rows: int = 0
+    added_rows: int = 0
     skipped: int = 0
     out_of_order: int = 0
     without_time: int = 0
@@ -80,11 +80,11 @@ class LoadReport:
     @property
     def loaded(self) -> int:
         """Rows of the file that are in the stream, added by this run and earlier ones."""
-        return self.rows + self.skipped
+        return self.added_rows + self.skipped
 
 
 @dataclass(frozen=True)
-class LoadJob:
+class LoadIdentity:
     """The identity of a load.
 
     Attributes:
@@ -102,8 +102,8 @@ class LoadJob:
 class MonotonicIds:
     """Generates growing IDs from times; a row with an earlier time gets the last time, and is counted."""
 
-    ms: int = 0
-    seq: int = 0
+    last_ms: int = 0
+    last_seq: int = 0
     out_of_order: int = 0
     without_time: int = 0
 
@@ -112,16 +112,16 @@ class MonotonicIds:
         for ms in times:
             if ms is None:
                 self.without_time += 1
-            elif ms > self.ms:
-                self.ms, self.seq = ms, 0
+            elif ms > self.last_ms:
+                self.last_ms, self.last_seq = ms, 0
                 yield ms, 0
                 continue
-            elif ms < self.ms:
+            elif ms < self.last_ms:
                 if ms < 0:
                     raise UsageError(f"a row's time is before 1970 ({ms} ms), which no ID can represent")
                 self.out_of_order += 1
-            self.seq += 1
-            yield self.ms, self.seq
+            self.last_seq += 1
+            yield self.last_ms, self.last_seq
 
 
 @dataclass(frozen=True)
@@ -129,23 +129,23 @@ class SentPart:
     """Rows that were sent in this run.
 
     Attributes:
-        part: The rows.
+        valid_rows: The rows.
         end_row: How many rows of the run were sent, up to and including these.
         first_id, last_id: Their IDs; empty if the server generates them.
         out_of_order, without_time: The counts of MonotonicIds before them.
     """
 
-    part: ValidRows
+    valid_rows: ValidRows
     end_row: int
     first_id: str
     last_id: str
     out_of_order: int
     without_time: int
 
-    def after(self, rows: int) -> ValidRows:
+    def rows_after(self, rows: int) -> ValidRows:
         """Return those of its rows that are not among the first `rows` rows of the run."""
-        count = self.part.rows.num_rows
-        return self.part.slice(max(0, rows - (self.end_row - count)), count)
+        count = self.valid_rows.rows.num_rows
+        return self.valid_rows.slice(max(0, rows - (self.end_row - count)), count)
 
 
 class Loader:
@@ -160,7 +160,7 @@ class Loader:
         self,
         servers: Servers,
         stream: str,
-        job: LoadJob,
+        job: LoadIdentity,
         times: TimeColumn | None,
         append: bool,
         maxlen: int | None,
@@ -252,7 +252,7 @@ class Loader:
             0, 0, base.rows, "", self._job.file, self._job.size, self._append, process=self._process
         )
         self._marker = LoadMarker(
-            self._marker.query_id, batch_id=run, base=info, start_digest=self._digest.copy()
+            self._marker.query_id, batch_id=run, state_before_run=info, start_digest=self._digest.copy()
         )
         self._sender = RowSender(
             self._options,
@@ -340,8 +340,8 @@ class Loader:
             return
         if times != state.times:
             raise UsageError(file_changed_message(self._job.file, state, "the times of "))
-        if not self._append and (self._ids.ms, self._ids.seq) > self._last_id:
-            last = f"row {state.rows:,} has the ID {self._ids.ms}-{self._ids.seq}"
+        if not self._append and (self._ids.last_ms, self._ids.last_seq) > self._last_id:
+            last = f"row {state.rows:,} has the ID {self._ids.last_ms}-{self._ids.last_seq}"
             raise self._recreated_error(
                 state, f"it ends at {self._last_id[0]}-{self._last_id[1]}, and {last}"
             )
@@ -395,7 +395,7 @@ class Loader:
         with defer_interrupts():
             self._sender.send(rows)
             self._sending = False
-            self._confirm(self._sender.confirmed)
+            self._confirm(self._sender.confirmed_rows)
         self.report.out_of_order, self.report.without_time = self._ids.out_of_order, self._ids.without_time
 
     def _check_first(self, first: str) -> None:
@@ -410,8 +410,8 @@ class Loader:
             part = self._unconfirmed.popleft()
             self.report.first_id = self.report.first_id or part.first_id
             self.report.last_id = part.last_id
-        if rows != self.report.rows:
-            self.report.rows = rows
+        if rows != self.report.added_rows:
+            self.report.added_rows = rows
             self.report.seconds = time.monotonic() - self._started
             self._on_progress(self.report)
 
@@ -426,7 +426,7 @@ class Loader:
         done = self._rows_on_server()
         self._confirm(done)
         missing = list(self._unconfirmed)
-        rest = [each.after(done) for each in missing]
+        rest = [each.rows_after(done) for each in missing]
         self._digest = self._marker.digest_at(done)
         base = self._marker.state(done)
         self._confirmed_before += done
@@ -482,7 +482,7 @@ class Loader:
                 is_settled = True
         except (HeadraceError, RedisError, OSError, KeyboardInterrupt):
             self.report.uncertain = (
-                not is_settled and self._rows_sent + self._confirmed_before > self.report.rows
+                not is_settled and self._rows_sent + self._confirmed_before > self.report.added_rows
             )
         self.report.seconds = time.monotonic() - self._started
         self._on_progress(self.report)

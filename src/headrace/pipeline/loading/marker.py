@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
-from headrace.companion_keys import hash_tagged
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError, HeadraceError
 from headrace.pipeline.loading.row_checks import ValidRows
 from headrace.spark.sink.arrow_cells import field_cells
@@ -27,7 +27,7 @@ from headrace.spark.sink.marker import Marker, MarkerState
 
 DIGEST_BYTES = 16
 BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
-ENCODED_MAX = 1 << 62
+ENCODED_BYTES_MAX = 1 << 62
 NO_TIME = -(1 << 63)
 
 
@@ -54,9 +54,9 @@ class RowDigest:
         """Add rows: the names and the texts of their fields, and their times."""
         rows = part.rows
         columns = [field_cells(name, rows.column(at), "iso8601") for at, name in enumerate(rows.schema.names)]
-        self._encoder.load(rows.num_rows, columns, None)
+        self._encoder.set_batch(rows.num_rows, columns, None)
         self._encoder.set_prefix([])
-        self._encoder.encode(None, 0, rows.num_rows, ENCODED_MAX)
+        self._encoder.encode(None, 0, rows.num_rows, ENCODED_BYTES_MAX)
         self._hash.update(self._encoder.take())
         if self._times is not None:
             self._times.update(packed_times(part.times))
@@ -147,13 +147,13 @@ class LoadMarker(Marker):
     """The marker of a load: `query_id` is its name, `batch_id` its run.
 
     Attributes:
-        base: The state before this run.
+        state_before_run: The state before this run.
         start_digest: The digest of the rows loaded before this run.
     """
 
     has_digest: ClassVar[bool] = False  # a resumed load compares the digest itself
 
-    base: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
+    state_before_run: LoadState = field(default_factory=lambda: LoadState(0, 0, 0, ""))
     start_digest: RowDigest = field(default_factory=RowDigest)
     _sent: deque[tuple[int, RowDigest, ValidRows, RowDigest]] = field(
         default_factory=lambda: deque(maxlen=BATCHES_KEPT)
@@ -162,7 +162,7 @@ class LoadMarker(Marker):
 
     def key(self, stream: bytes) -> bytes:
         """Return the key of this load into the stream."""
-        return b"%b:headrace:load:%b" % (hash_tagged(stream), self.query_id.encode())
+        return b"%b:headrace:load:%b" % (companion_key_prefix(stream), self.query_id.encode())
 
     def record_rows(self, first: int, before: RowDigest, part: ValidRows, after: RowDigest) -> None:
         """Record rows that are about to be sent.
@@ -200,8 +200,10 @@ class LoadMarker(Marker):
             found = self.digest_at(rows)
             self._digests[rows] = (found.fields_hex(), found.times_hex())
         digest, times = self._digests[rows]
-        total = self.base.rows + rows
-        return replace(self.base, run=self.batch_id, run_rows=rows, rows=total, digest=digest, times=times)
+        total = self.state_before_run.rows + rows
+        return replace(
+            self.state_before_run, run=self.batch_id, run_rows=rows, rows=total, digest=digest, times=times
+        )
 
     def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
         """Return the value of the key after `rows` rows of this run."""
@@ -229,4 +231,4 @@ class LoadMarker(Marker):
 
     def is_own(self, state: LoadState) -> bool:
         """Return whether this run wrote a marker: two processes may start runs with the same number."""
-        return (state.run, state.process) == (self.batch_id, self.base.process)
+        return (state.run, state.process) == (self.batch_id, self.state_before_run.process)

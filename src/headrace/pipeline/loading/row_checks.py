@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columns.value_texts import DIRECT_TYPES, plain_value, texts_or_reasons
+from headrace.columns.value_texts import DIRECT_TYPE_IDS, plain_value, texts_and_reasons
 from headrace.pipeline.file_formats.csv_records import BadRow
 from headrace.pipeline.loading.time_columns import TimeColumn
 
@@ -71,7 +71,7 @@ def split_valid_rows(
             fields = batch.drop_columns([times.name])
     for row in empty_row_indexes(fields):
         wrong.setdefault(row, "no column has a value")
-    texts = text_columns(fields, wrong)
+    texts = columns_as_text(fields, wrong)
     if not keep_types:
         fields = texts
     start = 0
@@ -82,23 +82,23 @@ def split_valid_rows(
             name: plain_value(column, row)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
-        yield BadRow(0, wrong[row], row=before + row + 1, values=values)
+        yield BadRow(0, wrong[row], row_number=before + row + 1, values=values)
         start = row + 1
     if start < batch.num_rows:
         yield ValidRows(fields.slice(start), stamps[start:])
 
 
-def text_columns(batch: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
+def columns_as_text(batch: pa.RecordBatch, wrong: dict[int, str]) -> pa.RecordBatch:
     """Convert columns of types that the sink does not write directly to text.
 
     Rows with a value that has no text are added to `wrong`, with the reason by row. The conversion is done
     once here, because the digest of the load and the sender both need it.
     """
-    if all(column.type.id in DIRECT_TYPES for column in batch.columns):
+    if all(column.type.id in DIRECT_TYPE_IDS for column in batch.columns):
         return batch
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        texts, reasons = texts_or_reasons(column, "iso8601")
+        texts, reasons = texts_and_reasons(column, "iso8601")
         columns.append(texts)
         for row, reason in reasons.items():
             wrong.setdefault(row, f"column {name!r} holds {reason}")

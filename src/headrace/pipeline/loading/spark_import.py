@@ -79,7 +79,7 @@ def load_from_spark(
         UsageError: if the time column does not exist or is not a time.
         HeadraceError: if Spark or the server fails.
     """
-    with small_batches(spark, rate):
+    with limited_batch_rows(spark, rate):
         try:
             rows = spark.read.format(kind).options(**options).load(path)
             check_parsed(rows, kind, options)
@@ -104,7 +104,7 @@ def load_from_spark(
 
 
 @contextmanager
-def small_batches(spark: SparkSession, rate: float | None) -> Iterator[None]:
+def limited_batch_rows(spark: SparkSession, rate: float | None) -> Iterator[None]:
     """With a rate, limit Spark's batches to what a limiter passes at once; restore the setting afterwards."""
     if rate is None:
         yield

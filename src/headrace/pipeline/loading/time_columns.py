@@ -22,18 +22,18 @@ TIME_COLUMN_NAMES = (
 
 # The unit of a bare number is detected by its size: (smallest, nanoseconds of the unit, name). The ranges do
 # not overlap for times between 1973 and 5138: seconds have 9 to 11 digits, milliseconds 12 to 14, and so on.
-UNITS = (
+UNITS_BY_MIN_NUMBER = (
     (1e17, 1, "nanoseconds"),
     (1e14, 1_000, "microseconds"),
     (1e11, 1_000_000, "milliseconds"),
     (1e8, 1_000_000_000, "seconds"),
 )
-TIME_FORMS = "times are ISO 8601, or numbers since 1970"
-UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS}
+TIME_FORMS_HINT = "times are ISO 8601, or numbers since 1970"
+UNIT_NAMES = {unit_ns: name for _, unit_ns, name in UNITS_BY_MIN_NUMBER}
 MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
 
 # IDs may be this much later than the clock: a time without a zone is taken for UTC, and clocks differ.
-FUTURE_MS = 24 * 3600 * 1000
+FUTURE_MS_MAX = 24 * 3600 * 1000
 
 # A column with a few wrong values is still a time; the rows with these values are bad rows.
 VALUES_SAMPLED = 20
@@ -42,7 +42,7 @@ TIMES_FRACTION_MIN = 0.9
 
 def latest_valid_time_ms() -> int:
     """Return the latest time in milliseconds that an ID may have: a day after now."""
-    return time.time_ns() // 1_000_000 + FUTURE_MS
+    return time.time_ns() // 1_000_000 + FUTURE_MS_MAX
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def choose_time_column(
     for index, name in enumerate(batch.schema.names):
         known = name.lower() in TIME_COLUMN_NAMES
         column = batch.column(index)
-        if column.null_count == len(column) or (is_number(column) and not known):
+        if column.null_count == len(column) or (has_only_numbers(column) and not known):
             continue
         found = time_column_of(column, name, 0.5 if known else TIMES_FRACTION_MIN)
         if found is None or (found.unit_ns is not None and not (known and looks_like_unix_times(column))):
@@ -208,7 +208,7 @@ def choose_time_column(
         if not known and (reason := unsuitable_reason(found, column)):
             on_unsuitable(reason)
             continue
-        candidates.append((not known, is_date(column), index, found))
+        candidates.append((not known, has_only_dates(column), index, found))
     if not candidates:
         return None
     best = min(candidates, key=lambda candidate: candidate[:3])[3]
@@ -255,7 +255,7 @@ def sample_values(column: pa.Array) -> pa.Array:
 
 def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
     """Return a column as a TimeColumn if all its values are times; else None."""
-    if as_timestamps(column) is not None and not is_number(column):
+    if as_timestamps(column) is not None and not has_only_numbers(column):
         return TimeColumn(name)
     values = as_numbers(column)
     if values is None or values.null_count == len(values):
@@ -270,7 +270,7 @@ def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
 
 def guess_unit_ns(size: float) -> int | None:
     """Guess the unit of a time from the size of its number: in nanoseconds; None if it is too small."""
-    return next((unit_ns for smallest, unit_ns, _ in UNITS if size >= smallest), None)
+    return next((unit_ns for smallest, unit_ns, _ in UNITS_BY_MIN_NUMBER if size >= smallest), None)
 
 
 def looks_like_unix_times(column: pa.Array) -> bool:
@@ -321,7 +321,7 @@ def as_timestamps(column: pa.Array) -> pa.Array | None:
 
 def as_numbers(column: pa.Array) -> pa.Array | None:
     """Return the column as numbers, NaN as null; None if a value is not a number."""
-    if not (is_text(column) or is_number(column)):
+    if not (is_text(column) or has_only_numbers(column)):
         return None
     for kind in (pa.int64(), pa.float64()):
         try:
@@ -337,14 +337,14 @@ def is_text(column: pa.Array) -> bool:
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
-def is_number(column: pa.Array) -> bool:
+def has_only_numbers(column: pa.Array) -> bool:
     """Return whether the column has a numeric type, or is text that is all numbers."""
     if is_text(column):
         return as_numbers(column) is not None
     return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
-def is_date(column: pa.Array) -> bool:
+def has_only_dates(column: pa.Array) -> bool:
     """Return whether the column's times are whole days."""
     if pa.types.is_date(column.type):
         return True
@@ -362,7 +362,7 @@ def not_a_time_message(name: str, column: pa.Array) -> str:
             f"column {name!r} holds {str(plain_value(column.drop_null(), 0))!r}, which is too small a number "
             "to be a time since 1970 (from 100,000,000 seconds on)"
         )
-    return f"column {name!r} is not a time: {first_non_time(column)!r}; {TIME_FORMS}"
+    return f"column {name!r} is not a time: {first_non_time(column)!r}; {TIME_FORMS_HINT}"
 
 
 def first_non_time(column: pa.Array) -> str:

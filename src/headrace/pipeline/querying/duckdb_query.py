@@ -22,11 +22,13 @@ from headrace.pipeline.shared.interrupts import raise_if_interrupted
 from headrace.queries.duckdb_names import ambiguous_columns, check_no_nul, equal_except_case
 from headrace.queries.duckdb_session import resolve_case_conflicts, run_in_duckdb
 from headrace.queries.interruptible import QueryRows
-from headrace.queries.sql_tokens import DUCKDB
+from headrace.queries.sql_tokens import DUCKDB_DIALECT
 from headrace.queries.views import StreamView, find_views, with_entry_columns
 from headrace.spark.options import DEFAULT_URL
 
-LACKS_DUCKDB = "SQL needs the package duckdb: pip install 'headrace[sql]', or headrace query --engine spark"
+DUCKDB_MISSING_MESSAGE = (
+    "SQL needs the package duckdb: pip install 'headrace[sql]', or headrace query --engine spark"
+)
 CASE_SENSITIVE_ENGINE_HINT = "--engine spark distinguishes upper and lower case"
 
 
@@ -106,12 +108,12 @@ def run_sql(
     try:
         import duckdb  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UsageError(LACKS_DUCKDB) from error
+        raise UsageError(DUCKDB_MISSING_MESSAGE) from error
 
     location = None if archive is None else archive_location(archive)
     if url is None and location is None:
         raise UsageError("without a server the query needs an archive")
-    views = find_views(sql, url, archive=location, fields=fields, dialect=DUCKDB)
+    views = find_views(sql, url, archive=location, fields=fields, dialect=DUCKDB_DIALECT)
     tables = resolve_case_conflicts(sql, [view.stream for view in views], CASE_SENSITIVE_ENGINE_HINT)
     views = [view for view in views if view.stream in tables]
     for view in views:
@@ -133,7 +135,7 @@ def visible_columns(view: StreamView) -> pa.Schema:
 
     Ambiguous are names that differ in case only or have a NUL character: see queries/duckdb_names.py.
     """
-    every = with_entry_columns(view.table.fields)
+    every = with_entry_columns(view.table_columns.fields)
     ambiguous = ambiguous_columns(every.names)
     return pa.schema(
         [each for each in every if each.name not in ambiguous or each.name in view.columns.names]

@@ -20,15 +20,17 @@ from headrace.errors import HeadraceError
 from headrace.queries.hints import HasColumns, column_hint, no_stream_message
 from headrace.spark.errors import explain
 
-UNKNOWN_COLUMN = "UNRESOLVED_COLUMN"
-UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
-PLAN = re.compile(r";\n(?=\s*[+':!]*\s*[A-Z])")
-SQL = re.compile(r"\n== SQL[^\n]*==\n(.*)\Z", re.DOTALL)
-STACK = re.compile(r"\n\s*(?:JVM stacktrace:|at [\w.$]+\().*\Z", re.DOTALL)
-CAUSE = re.compile(r"^Caused by: [\w.$]+: (.*?)(?=\n\s+at |\n\s+\.\.\. |\Z)", re.DOTALL | re.MULTILINE)
-SUGGESTED = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
-QUOTED = re.compile(r"`((?:[^`]|``)+)`")
-HEADRACE_ERROR = re.compile(r"^headrace\.[\w.]+: ", re.MULTILINE)
+UNKNOWN_COLUMN_CONDITION = "UNRESOLVED_COLUMN"
+UNKNOWN_TABLE_CONDITION = "TABLE_OR_VIEW_NOT_FOUND"
+PLAN_PATTERN = re.compile(r";\n(?=\s*[+':!]*\s*[A-Z])")
+SQL_SECTION_PATTERN = re.compile(r"\n== SQL[^\n]*==\n(.*)\Z", re.DOTALL)
+STACK_TRACE_PATTERN = re.compile(r"\n\s*(?:JVM stacktrace:|at [\w.$]+\().*\Z", re.DOTALL)
+CAUSE_PATTERN = re.compile(
+    r"^Caused by: [\w.$]+: (.*?)(?=\n\s+at |\n\s+\.\.\. |\Z)", re.DOTALL | re.MULTILINE
+)
+SUGGESTION_PATTERN = re.compile(r" Did you mean one of the following\? \[[^\]]*\]\.")
+QUOTED_NAME_PATTERN = re.compile(r"`((?:[^`]|``)+)`")
+HEADRACE_ERROR_PREFIX_PATTERN = re.compile(r"^headrace\.[\w.]+: ", re.MULTILINE)
 
 
 def query_error_message(
@@ -42,30 +44,34 @@ def query_error_message(
         known: The names of all streams, for a suggestion if a table is unknown.
     """
     text = str(error).strip()
-    if HEADRACE_ERROR.search(text):
+    if HEADRACE_ERROR_PREFIX_PATTERN.search(text):
         return explain(error)
-    if causes := CAUSE.findall(text):  # as in errors while rows are fetched
+    if causes := CAUSE_PATTERN.findall(text):  # as in errors while rows are fetched
         text = causes[-1]
-    message = PLAN.split(STACK.sub("", SQL.sub("", text)), maxsplit=1)[0].strip().rstrip(";")
-    if UNKNOWN_TABLE in text and (name := quoted_name(text)):
+    message = (
+        PLAN_PATTERN.split(STACK_TRACE_PATTERN.sub("", SQL_SECTION_PATTERN.sub("", text)), maxsplit=1)[0]
+        .strip()
+        .rstrip(";")
+    )
+    if UNKNOWN_TABLE_CONDITION in text and (name := first_quoted_name(text)):
         return no_stream_message(name, known)
-    if UNKNOWN_COLUMN in text:
+    if UNKNOWN_COLUMN_CONDITION in text:
         # Spark knows only the columns that the query names, so its own suggestion is one of them.
-        return SUGGESTED.sub("", message) + column_hint(quoted_name(text), tables)
+        return SUGGESTION_PATTERN.sub("", message) + column_hint(first_quoted_name(text), tables)
     line = marked_line(text)
     return f"{message}, at {line}" if line else message
 
 
-def quoted_name(text: str) -> str:
+def first_quoted_name(text: str) -> str:
     """Return the last part of a message's first quoted name, such as `b` of `a`.`b`; "" if none."""
     match = re.search(r"(?:`(?:[^`]|``)+`\.?)+", text)
-    parts = QUOTED.findall(match[0]) if match else []
+    parts = QUOTED_NAME_PATTERN.findall(match[0]) if match else []
     return parts[-1].replace("``", "`") if parts else ""
 
 
 def marked_line(text: str) -> str:
     """Return the line of the query that Spark marks, with >>> before the marked word; "" if none."""
-    lines = SQL.search(text)
+    lines = SQL_SECTION_PATTERN.search(text)
     before = ""
     for line in lines[1].split("\n") if lines else ():
         if re.fullmatch(r"-*\^+", line):

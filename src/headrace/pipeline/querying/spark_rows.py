@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType, VariantType
 
-PACKED = "packed BINARY"
+PACKED_SCHEMA = "packed BINARY"
 
 
 def record_batches(rows: DataFrame) -> Iterator[pa.RecordBatch]:
@@ -27,7 +27,7 @@ def record_batches(rows: DataFrame) -> Iterator[pa.RecordBatch]:
     # Other names, because those of a query's columns need not be unique.
     numbered = rows.toDF(*(f"c{number}" for number in range(len(names))))
     passed = numbered.select(*(_arrow_column(field) for field in numbered.schema))
-    for [packed] in passed.mapInArrow(_pack, PACKED).toLocalIterator(prefetchPartitions=True):
+    for [packed] in passed.mapInArrow(_pack, PACKED_SCHEMA).toLocalIterator(prefetchPartitions=True):
         with pa.ipc.open_stream(packed) as reader:
             for batch in reader:
                 yield batch.rename_columns(names)

@@ -13,7 +13,7 @@ from headrace.client.stream_names import normalize_name
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.replaying.replay_entries import ReplayResult, replay_entries
 from headrace.pipeline.replaying.source import MAX_ID, ReplaySource, id_before, last_included_id
-from headrace.pipeline.shared.arguments import check_positive, time_or_id
+from headrace.pipeline.shared.arguments import checked_positive, time_or_id_text
 from headrace.pipeline.shared.interrupts import defer_interrupts
 from headrace.pipeline.shared.pacing import ReplayPacer
 from headrace.plurals import plural
@@ -70,7 +70,7 @@ def replay(
     """
     if archive_only and archive is None:
         raise UsageError("--archive-only needs an --archive")
-    pacer = ReplayPacer(None if speed is None else check_positive("--speed", speed))
+    pacer = ReplayPacer(None if speed is None else checked_positive("--speed", speed))
     target = normalize_name(into)
     location = None if archive is None else archive_location(archive, storage_options)
     source = ReplaySource(normalize_name(stream), None if archive_only else url, location)
@@ -78,7 +78,7 @@ def replay(
     into_itself = target == source.stream and to_url in (None, url)
     if into_itself and location is None and keep_ids is None:
         raise UsageError(f"--into {target} is the stream itself: --new-ids adds its entries once more")
-    with continue_hint_added(on_progress) as show:
+    with errors_with_continue_hint(on_progress) as show:
         return replay_entries(
             source, to_url or url, target, name=replay_name(source, url, after, upto), after=after,
             upto=None if end is None else upto, keep_ids=keep_ids, pacer=pacer, restart=restart,
@@ -90,15 +90,15 @@ def replayed_range(
     start: str | datetime.datetime | None, end: str | datetime.datetime | None
 ) -> tuple[str, str]:
     """Return the ID after which a replay begins, and the last one. UsageError if no ID is between them."""
-    after = START if start is None else id_before(time_or_id(start))
-    upto = MAX_ID if end is None else last_included_id(time_or_id(end))
+    after = START if start is None else id_before(time_or_id_text(start))
+    upto = MAX_ID if end is None else last_included_id(time_or_id_text(end))
     if parse_id(after) >= parse_id(upto):
         raise UsageError(f"--from {start or '0-0'} is not before --to {end}: no entry can be between them")
     return after, upto
 
 
 @contextmanager
-def continue_hint_added(
+def errors_with_continue_hint(
     on_progress: Callable[[ReplayResult], None],
 ) -> Iterator[Callable[[ReplayResult], None]]:
     """Yield a callback for the progress; append what was added until then to the text of an error."""

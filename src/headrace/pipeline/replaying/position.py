@@ -17,9 +17,9 @@ from headrace.positions.entry_ids import parse_id
 from headrace.positions.position import Position, parse_position
 
 ID_MODES = ("new", "kept")  # indexed by whether entries keep their IDs
-DONE = "done"
-REJECTED = "!"
-NOTHING = "-"
+DONE_WORD = "done"
+REJECTED_SIGN = "!"
+EMPTY_SIGN = "-"
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class SourceIdentity:
     table_id: str = ""
 
     def __str__(self) -> str:
-        return f"{NOTHING if self.live_end is None else self.live_end} {self.table_id or NOTHING}"
+        return f"{EMPTY_SIGN if self.live_end is None else self.live_end} {self.table_id or EMPTY_SIGN}"
 
     @classmethod
     def parse(cls, live: str, table: str) -> SourceIdentity:
         """Parse the two words of a text. ValueError if the first one is not a position."""
-        return cls(None if live == NOTHING else parse_position(live), "" if table == NOTHING else table)
+        return cls(None if live == EMPTY_SIGN else parse_position(live), "" if table == EMPTY_SIGN else table)
 
 
 @dataclass(frozen=True)
@@ -48,32 +48,34 @@ class ReplayPosition:
     """The position of a replay.
 
     Attributes:
-        run: The number of its last run, from 1.
+        run_number: The number of its last run, from 1.
         rows: Entries that this run has added.
-        last: The source ID of the last entry added.
+        last_source_id: The source ID of the last entry added.
         upto: The ID at which the replay ends, inclusive.
         keep_ids: Whether entries keep their IDs.
         done: Whether the replay is complete.
         process: Identifies the process that started the run; empty if an earlier version did.
-        total: Entries that all runs have added, as far as recorded.
+        total_rows: Entries that all runs have added, as far as recorded.
         source: The source, as it was when the replay began.
     """
 
-    run: int
+    run_number: int
     rows: int
-    last: str
+    last_source_id: str
     upto: str
     keep_ids: bool
     done: bool = False
     process: str = ""
-    total: int = 0
+    total_rows: int = 0
     source: SourceIdentity = field(default_factory=SourceIdentity)
 
     def encode(self) -> bytes:
         """Return the value of the key."""
-        end = f":{DONE}" if self.done else ""
-        where = f"{self.run}:{self.rows}:{self.last}:{self.upto}:{ID_MODES[self.keep_ids]}{end}"
-        return f"{where} {self.process or NOTHING} {self.total} {self.source}".encode()
+        end = f":{DONE_WORD}" if self.done else ""
+        where = (
+            f"{self.run_number}:{self.rows}:{self.last_source_id}:{self.upto}:{ID_MODES[self.keep_ids]}{end}"
+        )
+        return f"{where} {self.process or EMPTY_SIGN} {self.total_rows} {self.source}".encode()
 
     @classmethod
     def parse(cls, value: bytes | None, key: bytes) -> ReplayPosition | None:
@@ -86,7 +88,7 @@ class ReplayPosition:
             return None
         text = value.decode(errors="replace")
         run, rows, last, rest = (text.split(":", 3) + [""] * 3)[:4]
-        if last == REJECTED:
+        if last == REJECTED_SIGN:
             raise CommandError(
                 f"the server rejected entries of this replay: {rest}. Delete the key {key.decode()!r} to "
                 "begin again"
@@ -95,16 +97,16 @@ class ReplayPosition:
         upto, _, rest = where.partition(":")
         id_mode, _, end = rest.partition(":")
         try:
-            parse_id(last), parse_id(upto), ("", DONE).index(end)
-            process, total, live, table = words or (NOTHING, rows, NOTHING, NOTHING)
+            parse_id(last), parse_id(upto), ("", DONE_WORD).index(end)
+            process, total, live, table = words or (EMPTY_SIGN, rows, EMPTY_SIGN, EMPTY_SIGN)
             return cls(
                 int(run),
                 int(rows),
                 last,
                 upto,
                 ID_MODES.index(id_mode) == 1,
-                end == DONE,
-                "" if process == NOTHING else process,
+                end == DONE_WORD,
+                "" if process == EMPTY_SIGN else process,
                 int(total),
                 SourceIdentity.parse(live, table),
             )

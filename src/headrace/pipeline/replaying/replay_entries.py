@@ -105,17 +105,14 @@ def replay_entries(
         source.check_identity(position.source if position else None)
         if position is not None and position.done:
             has_newer = upto is None and parse_id(source.last_id()) > parse_id(position.upto)
-            report = ReplayResult(
-                last_id=position.last, upto=position.upto, ids_kept=position.keep_ids, was_complete=True,
-                has_newer_entries=has_newer,
-            )  # fmt: skip
+            report = _finished(position, has_newer)
             on_progress(report)
             return report
-        begin = position.last if position else after
+        begin = position.last_source_id if position else after
         end = position.upto if position else min(upto or MAX_ID, source.last_id(), key=parse_id)
         keep = target.keeps_ids(position.keep_ids if position and keep_ids is None else keep_ids, begin)
         report = ReplayResult(
-            resumed_after=position.last if position else "",
+            resumed_after=position.last_source_id if position else "",
             upto=end,
             ids_kept=keep,
             target_was_deleted=target_was_deleted,
@@ -123,10 +120,21 @@ def replay_entries(
         on_progress(report)
         target.start_run(_beginning(source, earlier, position, begin, end, keep), restart)
         batches = source.batches(begin, end, position is not None)
-        unique = unique_ids_only(batches) if keep else batches
+        unique = check_ids_unique(batches) if keep else batches
         report = _add_batches(unique, target, pacer, report, on_progress)
         target.complete(is_first=position is None)
         return report
+
+
+def _finished(position: ReplayPosition, has_newer: bool) -> ReplayResult:
+    """Return the result of a run that finds its replay complete."""
+    return ReplayResult(
+        last_id=position.last_source_id,
+        upto=position.upto,
+        ids_kept=position.keep_ids,
+        was_complete=True,
+        has_newer_entries=has_newer,
+    )
 
 
 def _beginning(
@@ -138,13 +146,13 @@ def _beginning(
     keep: bool,
 ) -> ReplayPosition:
     """Return the position at which this run begins: `position`, or the beginning if that is None."""
-    run = (earlier.run if earlier else 0) + 1
+    run = (earlier.run_number if earlier else 0) + 1
     if position is not None:
-        return replace(position, run=run, rows=0, keep_ids=keep)
+        return replace(position, run_number=run, rows=0, keep_ids=keep)
     return ReplayPosition(run, 0, begin, end, keep, source=source.identity())
 
 
-def unique_ids_only(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def check_ids_unique(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches unchanged; check that no ID occurs twice.
 
     Raises:

@@ -26,7 +26,7 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.replaying.position import SourceIdentity
 from headrace.pipeline.shared.similar_streams import similar_stream_suffix
 from headrace.positions.entry_ids import START, U64_MAX, EntryId, format_id, parse_id, previous_id
-from headrace.positions.recreation import identity_mismatch, observe_streams
+from headrace.positions.recreation import identity_mismatch_reason, observe_streams
 from headrace.positions.stream_state import last_ids, stream_states
 from headrace.spark.decode.schema import ColumnLayout
 from headrace.spark.options import parse_options
@@ -61,7 +61,7 @@ class ReplaySource:
     def last_id(self) -> str:
         """Return the last ID now; 0-0 if the stream is empty. UsageError if the stream does not exist."""
         archive = self._read_archive()
-        files = files_of(archive, self.stream)
+        files = files_of_stream(archive, self.stream)
         last = archive.highest_ids.get(self.stream, START) if archive else START
         live, hint = None, ""
         if self.url is not None:
@@ -103,7 +103,7 @@ class ReplaySource:
             observed = observe_streams(servers, [self.stream], {self.stream: before.live_end}).get(
                 self.stream
             )
-        reason = None if observed is None else identity_mismatch(before.live_end, observed)
+        reason = None if observed is None else identity_mismatch_reason(before.live_end, observed)
         if reason is not None:
             raise DataLoss(
                 f"the stream {self.stream!r} was deleted and recreated, or lost entries in a failover, since "
@@ -128,7 +128,7 @@ class ReplaySource:
             self._check_not_recreated(archive)
         anchored = resumed and parse_id(after) >= parse_id(through)
         if archive is not None and parse_id(after) < parse_id(last):
-            files = files_of(archive, self.stream)
+            files = files_of_stream(archive, self.stream)
             end = min(upto, last, key=parse_id)
             for batch in entries_in_order(files, archive.columns, after, end):
                 yield from restore_fields(batch)
@@ -160,7 +160,7 @@ class ReplaySource:
             return
         with Servers(self.url) as servers:
             observed = observe_streams(servers, [self.stream], {self.stream: position}).get(self.stream)
-        reason = None if observed is None else identity_mismatch(position, observed)
+        reason = None if observed is None else identity_mismatch_reason(position, observed)
         if reason is not None:
             raise DataLoss(
                 f"the stream {self.stream!r} was deleted and recreated, or lost entries in a failover: it "
@@ -169,7 +169,7 @@ class ReplaySource:
             )
 
 
-def files_of(archive: Archive | None, stream: str) -> list[ArchivedFile]:
+def files_of_stream(archive: Archive | None, stream: str) -> list[ArchivedFile]:
     """Return the files of a stream; none without an archive."""
     return [file for file in archive.files if file.stream == stream] if archive else []
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key
-from headrace.companion_keys import hash_tagged
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError, HeadraceError, UsageError
-from headrace.pipeline.replaying.position import REJECTED, ReplayPosition
+from headrace.pipeline.replaying.position import REJECTED_SIGN, ReplayPosition
 from headrace.plurals import plural
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.stream_state import StreamState, stream_states
@@ -28,7 +28,7 @@ from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.sender import RowSender
 
-NOT_BEGUN = ReplayPosition(0, 0, START, START, keep_ids=False)
+POSITION_NOT_BEGUN = ReplayPosition(0, 0, START, START, keep_ids=False)
 BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this many batches
 
 
@@ -37,43 +37,49 @@ class ReplayMarker(Marker):
     """The marker of a replay: `query_id` is its name, `batch_id` its run.
 
     Attributes:
-        begin: The position before the first entry of this run.
-        ids: The source IDs of the last batches, each with the number of rows of the run before it.
+        begin_position: The position before the first entry of this run.
+        ids_by_first_row: The source IDs of the last batches, each with the number of rows of the run before
+            it.
     """
 
     has_digest: ClassVar[bool] = False  # a run that continues reads the entries after the last one
 
-    begin: ReplayPosition = NOT_BEGUN
-    ids: deque[tuple[int, pa.Array]] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
+    begin_position: ReplayPosition = POSITION_NOT_BEGUN
+    ids_by_first_row: deque[tuple[int, pa.Array]] = field(default_factory=lambda: deque(maxlen=BATCHES_KEPT))
 
     def key(self, stream: bytes) -> bytes:
         """Return the key of this replay into the stream."""
-        return b"%b:headrace:replay:%b" % (hash_tagged(stream), self.query_id.encode())
+        return b"%b:headrace:replay:%b" % (companion_key_prefix(stream), self.query_id.encode())
 
     def record_ids(self, first: int, ids: pa.Array) -> None:
         """Record the source IDs of the rows from number `first` on."""
-        self.ids.append((first, ids))
+        self.ids_by_first_row.append((first, ids))
 
     def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
         """Return the value of the key after `rows` rows of the run."""
-        index = bisect_right([first for first, _ in self.ids], rows - 1) - 1
-        first, ids = self.ids[index]
+        index = bisect_right([first for first, _ in self.ids_by_first_row], rows - 1) - 1
+        first, ids = self.ids_by_first_row[index]
         return self.position(rows, ids[rows - 1 - first].as_py()).encode()
 
     def position(self, rows: int, last: str) -> ReplayPosition:
         """Return the position after `rows` rows of the run, the last of which has this source ID."""
-        return replace(self.begin, rows=rows, last=last, total=self.begin.total + rows)
+        return replace(
+            self.begin_position,
+            rows=rows,
+            last_source_id=last,
+            total_rows=self.begin_position.total_rows + rows,
+        )
 
     def error_value(self, rows: int, digest: int, reason: str) -> bytes:
         """Return the value of the key if the server rejected some of these rows."""
-        return f"{self.batch_id}:{rows}:{REJECTED}:{reason}".encode()
+        return f"{self.batch_id}:{rows}:{REJECTED_SIGN}:{reason}".encode()
 
     def parse_state(self, value: bytes | None, stream: bytes) -> MarkerState:
         """Return which rows of this run are in the stream. CommandError if another run has started."""
         position = ReplayPosition.parse(value, self.key(stream))
-        if position is None or position.run < self.batch_id:
+        if position is None or position.run_number < self.batch_id:
             return MarkerState()
-        if (position.run, position.process) != (self.batch_id, self.begin.process):
+        if (position.run_number, position.process) != (self.batch_id, self.begin_position.process):
             raise CommandError(
                 f"another process has started the same replay into {stream.decode()!r}; stop one of them"
             )
@@ -127,14 +133,15 @@ class ReplayTarget:
         state = self._state()
         if state is None:
             return True
-        if since.keep_ids and parse_id(state.last_id) < parse_id(since.last):
+        if since.keep_ids and parse_id(state.last_id) < parse_id(since.last_source_id):
             found = f"it ends at {state.last_id}"
-        elif state.entries_added is not None and state.entries_added < since.total:
+        elif state.entries_added is not None and state.entries_added < since.total_rows:
             found = f"it has had only {plural(state.entries_added, 'entry')}"
         else:
             return False
         raise HeadraceError(
-            f"{plural(since.total, 'entry')} up to {since.last} were replayed into stream {self._stream!r}, "
+            f"{plural(since.total_rows, 'entry')} up to {since.last_source_id} were replayed into stream "
+            f"{self._stream!r}, "
             f"but {found}: it was deleted and created again. --restart replays all entries into it"
         )
 
@@ -168,13 +175,13 @@ class ReplayTarget:
     def start_run(self, begin: ReplayPosition, restart: bool) -> None:
         """Start a run at a position, so that entries can be added; `restart`: forget earlier runs."""
         begin = replace(begin, process=uuid4().hex[:16])
-        self._marker = ReplayMarker(self._marker.query_id, 0, begin.run, begin=begin)
+        self._marker = ReplayMarker(self._marker.query_id, 0, begin.run_number, begin_position=begin)
         if restart:
             self.delete_marker()
         self._sender = RowSender(self._options(), self._marker)
 
     def _options(self) -> Options:
-        keep = "true" if self._marker.begin.keep_ids else "false"
+        keep = "true" if self._marker.begin_position.keep_ids else "false"
         return parse_options({"url": self._url, "stream": self._stream, "keepIds": keep}, "sink")
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -191,7 +198,7 @@ class ReplayTarget:
         """Return the batch with the column names that the sink expects."""
         if "fields" in batch.schema.names and pa.types.is_map(batch.schema.field("fields").type):
             return batch
-        if not self._marker.begin.keep_ids:
+        if not self._marker.begin_position.keep_ids:
             return batch.drop_columns(["id"])
         return batch.rename_columns(["_id" if name == "id" else name for name in batch.schema.names])
 
@@ -204,8 +211,8 @@ class ReplayTarget:
         """Record that the replay is complete, but not if the first run (`is_first`) has added nothing."""
         if not self.rows_sent and is_first:
             return  # nothing was added, so the replay may be run again
-        begin = self._marker.begin
-        done = replace(self._marker.position(self.rows_sent, self.last_id or begin.last), done=True)
+        begin = self._marker.begin_position
+        done = replace(self._marker.position(self.rows_sent, self.last_id or begin.last_source_id), done=True)
         self.servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
 
     def delete_marker(self) -> None:

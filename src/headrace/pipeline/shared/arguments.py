@@ -24,20 +24,20 @@ def duration_ms(option: str, given: str | datetime.timedelta) -> int:
     return given // ONE_MS
 
 
-def check_at_least(option: str, given: int, minimum: int) -> int:
+def checked_at_least(option: str, given: int, minimum: int) -> int:
     """Return the number. UsageError if it is below the minimum."""
     if given < minimum:
         raise UsageError(f"{option}: {given} is too low; the minimum is {minimum}")
     return given
 
 
-def check_positive(option: str, given: float) -> float:
+def checked_positive(option: str, given: float) -> float:
     """Return the number. UsageError if it is no number, not above 0, or not finite."""
     if not isinstance(given, int | float) or not math.isfinite(given) or given <= 0:
         raise UsageError(f"{option}: expected a number above 0, or None for no limit, not {given!r}")
     return given
 
 
-def time_or_id(given: str | datetime.datetime) -> str:
+def time_or_id_text(given: str | datetime.datetime) -> str:
     """Return an ID or a time as text; a datetime without a zone is in UTC."""
     return given.isoformat() if isinstance(given, datetime.datetime) else given

@@ -21,12 +21,12 @@ from typing import Any
 
 import redis
 
-from headrace.archive.watermark import UNKNOWN, Watermark
+from headrace.archive.watermark import UNKNOWN_ARCHIVE_NAME, Watermark
 from headrace.fingerprint import entry_fingerprint
 from headrace.pipeline.shared.durations import format_duration
 from headrace.plurals import plural
 from headrace.positions.entry_ids import EntryId, parse_id
-from headrace.positions.recreation import StreamObservation, identity_mismatch
+from headrace.positions.recreation import StreamObservation, identity_mismatch_reason
 from headrace.positions.stream_state import parse_stream_state
 
 PAGE_ENTRIES = 1000
@@ -52,11 +52,11 @@ class TrimBlocker:
     """A reason why entries must stay.
 
     Attributes:
-        id: The first entry that must stay; None if no entry may be removed.
+        first_kept_id: The first entry that must stay; None if no entry may be removed.
         reason: The reason in words.
     """
 
-    id: EntryId | None
+    first_kept_id: EntryId | None
     reason: str
 
 
@@ -75,9 +75,9 @@ class TrimHorizon:
     archived_through: EntryId | None
 
     @property
-    def id(self) -> EntryId | None:
+    def first_kept_id(self) -> EntryId | None:
         """The first entry that must stay; None if no entry may be removed."""
-        return self.blockers[0].id
+        return self.blockers[0].first_kept_id
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def find_trim_horizon(
     for group in groups:
         blockers += group_blockers(client, stream, group)
     blockers += retention_blockers(client, stream, retention)
-    blockers.sort(key=lambda blocker: blocker.id or (-1, 0))
+    blockers.sort(key=lambda blocker: blocker.first_kept_id or (-1, 0))
     archived = min((parse_id(each.position.id) for each in watermarks), default=None)
     return TrimHorizon(tail.length, tuple(blockers), archived)
 
@@ -130,23 +130,24 @@ def archive_blocker(
         return TrimBlocker(
             None,
             f"an earlier version published that the stream is archived up to {position.id}, but not where: "
-            f"run headrace archive for each of its archives, then headrace trim --release {UNKNOWN}",
+            "run headrace archive for each of its archives, then headrace trim --release "
+            f"{UNKNOWN_ARCHIVE_NAME}",
         )
     if not watermark.has_entries:
-        reason = f"{watermark.name} has no entry of the stream yet"
+        reason = f"{watermark.archive_name} has no entry of the stream yet"
         return TrimBlocker(
             None, f"{reason}; run headrace archive, or release it with headrace trim --release"
         )
-    mismatch = identity_mismatch(position, observed) if position.has_identity else None
+    mismatch = identity_mismatch_reason(position, observed) if position.has_identity else None
     if mismatch is not None:
-        other = f"{watermark.name} has an earlier stream of this name up to {position.id}: {mismatch}"
+        other = f"{watermark.archive_name} has an earlier stream of this name up to {position.id}: {mismatch}"
         return TrimBlocker(None, f"{other}; archive the stream there first, or release the archive")
     archived = parse_id(position.id)
     passed = tail.first_id is None or parse_id(tail.first_id) > archived
     if parse_id(tail.last_id) < archived or not (passed or client.xrange(stream, position.id, position.id)):
-        missing = f"the last entry in {watermark.name}, {position.id}, is not in the stream"
+        missing = f"the last entry in {watermark.archive_name}, {position.id}, is not in the stream"
         return TrimBlocker(None, f"{missing}: it or the stream was deleted; archive the stream first")
-    return TrimBlocker(archived, f"archived up to {position.id} in {watermark.name}")
+    return TrimBlocker(archived, f"archived up to {position.id} in {watermark.archive_name}")
 
 
 def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> list[TrimBlocker]:
@@ -157,7 +158,7 @@ def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> l
     behind = f", {plural(lag, 'entry')} behind" if lag else ""
     blockers = [TrimBlocker(parse_id(last), f"group {name} has read up to {last}{behind}")]
     # XINFO GROUPS returns the count of pending entries; the oldest one needs another request.
-    oldest = oldest_pending(client, stream, group["name"]) if group["pending"] else []
+    oldest = oldest_pending_or_empty(client, stream, group["name"]) if group["pending"] else []
     if oldest:
         entry = oldest[0]
         first = printable_name(entry["message_id"])
@@ -172,7 +173,7 @@ def group_blockers(client: Any, stream: str | bytes, group: dict[str, Any]) -> l
     return blockers
 
 
-def oldest_pending(client: Any, stream: str | bytes, group: bytes | str) -> list[dict[str, Any]]:
+def oldest_pending_or_empty(client: Any, stream: str | bytes, group: bytes | str) -> list[dict[str, Any]]:
     """Return the group's first pending entry, if any; an empty list if the group was destroyed meanwhile."""
     try:
         found: list[dict[str, Any]] = client.xpending_range(stream, group, "-", "+", 1)

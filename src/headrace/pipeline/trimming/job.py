@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.archive.location import archive_location
 from headrace.archive.release import delete_watermarks
-from headrace.pipeline.shared.arguments import check_at_least, duration_ms
+from headrace.pipeline.shared.arguments import checked_at_least, duration_ms
 from headrace.pipeline.shared.stream_selection import select_streams
 from headrace.pipeline.trimming.horizon import RetentionPolicy
 from headrace.pipeline.trimming.trim_streams import TrimResult, trim_streams
@@ -55,7 +55,7 @@ def trim(
     """
     location = None if archive is None else archive_location(archive, storage_options)
     retention = RetentionPolicy(
-        0 if keep is None else check_at_least("--keep", keep, 1),
+        0 if keep is None else checked_at_least("--keep", keep, 1),
         0 if keep_for is None else duration_ms("--keep-for", keep_for),
         no_groups_ok,
     )

@@ -207,8 +207,12 @@ def trim_stream(
     deadline = time.monotonic() + RETRY_SECONDS
     while True:
         horizon = find_trim_horizon(client, key, watermarks, retention)
-        if dry_run or horizon.id is None:
-            count, is_lower_bound = (0, False) if horizon.id is None else count_below(client, key, horizon.id)
+        if dry_run or horizon.first_kept_id is None:
+            count, is_lower_bound = (
+                (0, False)
+                if horizon.first_kept_id is None
+                else capped_count_below(client, key, horizon.first_kept_id)
+            )
             return TrimResult(
                 stream, removed + count, horizon.length - count, horizon.reasons, is_lower_bound
             )
@@ -236,8 +240,8 @@ def trim_step(client: Any, stream: str | bytes, horizon: TrimHorizon, exactly: b
     Returns:
         How many entries were removed; None if the stream or its groups have changed.
     """
-    assert horizon.id is not None and horizon.archived_through is not None
-    limit, anchor = format_id(horizon.id), format_id(horizon.archived_through)
+    assert horizon.first_kept_id is not None and horizon.archived_through is not None
+    limit, anchor = format_id(horizon.first_kept_id), format_id(horizon.archived_through)
     try:
         removed_now = client.eval(
             TRIM_SCRIPT, 1, stream, limit, anchor, "=" if exactly else "~", STEP_ENTRIES_MAX
@@ -273,12 +277,12 @@ def trim_step(client: Any, stream: str | bytes, horizon: TrimHorizon, exactly: b
 
 def is_trimmed(client: Any, stream: str | bytes, horizon: TrimHorizon) -> bool:
     """Return whether no entry before the horizon is left."""
-    assert horizon.id is not None
+    assert horizon.first_kept_id is not None
     first = client.xrange(stream, "-", "+", 1)
-    return not first or parse_id(as_text(first[0][0])) >= horizon.id
+    return not first or parse_id(as_text(first[0][0])) >= horizon.first_kept_id
 
 
-def count_below(client: Any, stream: str | bytes, limit: EntryId) -> tuple[int, bool]:
+def capped_count_below(client: Any, stream: str | bytes, limit: EntryId) -> tuple[int, bool]:
     """Return the number of entries before an ID, and whether it is only a lower bound."""
     if limit == (0, 0):
         return 0, False

@@ -11,15 +11,27 @@ from pathlib import Path
 from headrace.errors import CommandError, UsageError, to_text
 from headrace.keyspace.glob import matching_names
 from headrace.resp.inline import split_line
-from headrace.server.config.config_types import BufferLimits, Numbers, SavePoints, UserLines, Value
+from headrace.server.config.config_types import BufferLimitsType, Numbers, SavePoints, UserLines, Value
 from headrace.server.config.directive import Directive
-from headrace.server.config.directives import ALIASES, BY_NAME, DIRECTIVES, IGNORED, UNSUPPORTED, canonical
-from headrace.server.config.environment import directives_in, similar_variables
+from headrace.server.config.directives import (
+    DIRECTIVES,
+    DIRECTIVES_BY_NAME,
+    IGNORED,
+    NAMES_BY_ALIAS,
+    UNSUPPORTED,
+    canonical,
+)
+from headrace.server.config.environment import directives_in, misspelled_variables
 
-COMMAND_LINE = "the command line"  # where a directive stands
-SHORT_NAMES = {"-p": "port"}  # as redis-cli has it
-INCLUDES_MAX = 16  # depth of includes
-NOTHING: tuple[list[str], ...] = ([], [""], ["no"], ["0"])  # accepted values of an unsupported directive
+COMMAND_LINE_ORIGIN = "the command line"  # where a directive stands
+SHORT_OPTIONS = {"-p": "port"}  # as redis-cli has it
+INCLUDE_DEPTH_MAX = 16  # depth of includes
+UNSUPPORTED_OFF_VALUES: tuple[list[str], ...] = (
+    [],
+    [""],
+    ["no"],
+    ["0"],
+)  # accepted values of an unsupported directive
 
 
 class Config:
@@ -32,7 +44,7 @@ class Config:
         self.warnings: list[str] = []
         self.overridden_values: dict[str, Value] = {}  # requested values that the server has overridden
         # For CONFIG REWRITE: directives that may be repeated, each with a function that returns its lines.
-        self.repeated_lines: dict[str, Callable[[], list[list[str]]]] = {}
+        self.repeated_line_functions: dict[str, Callable[[], list[list[str]]]] = {}
         self.names_being_set: frozenset[str] = (
             frozenset()
         )  # directives of the running CONFIG SET, changed or not
@@ -69,9 +81,9 @@ class Config:
         assert isinstance(rules, SavePoints)
         return rules.pairs
 
-    def formatted(self, name: str) -> str:
+    def formatted_value(self, name: str) -> str:
         """Return the value as CONFIG GET replies it."""
-        return BY_NAME[name].kind.show(self.values[name])
+        return DIRECTIVES_BY_NAME[name].kind.show(self.values[name])
 
     def override(self, name: str, value: Value) -> None:
         """Set the value that the server uses instead of the requested one.
@@ -89,9 +101,9 @@ class Config:
 
     def get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
         """Return name and value of every directive that matches one of the glob patterns."""
-        names = [name.encode() for name in (*self.values, *ALIASES) if name != "user"]
+        names = [name.encode() for name in (*self.values, *NAMES_BY_ALIAS) if name != "user"]
         return [
-            (name, self.formatted(canonical(name.decode())).encode("utf-8", "surrogateescape"))
+            (name, self.formatted_value(canonical(name.decode())).encode("utf-8", "surrogateescape"))
             for name in matching_names(patterns, names)
         ]
 
@@ -99,14 +111,14 @@ class Config:
         """Change all of the directives or none. Raises CommandError with CONFIG SET's text."""
         shown = [(to_text(name), to_text(value)) for name, value in pairs]
         for name, _ in shown:  # all names before any value
-            found = BY_NAME.get(canonical(name))
+            found = DIRECTIVES_BY_NAME.get(canonical(name))
             if found is None:
                 raise CommandError(f"ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
             if not found.mutable:
                 raise config_set_error(name, "can't set immutable config")
         changed: dict[str, Value] = {}
         for name, value in shown:
-            directive = BY_NAME[canonical(name)]
+            directive = DIRECTIVES_BY_NAME[canonical(name)]
             try:
                 changed[directive.name] = _changed(directive, self._with_before(directive, [value]))
             except ValueError as wrong:
@@ -140,15 +152,15 @@ class Config:
             values = [value] if equals else []
             while words and not words[0].startswith("--"):
                 values.append(words.pop(0))
-            self._read(COMMAND_LINE, name[2:], values)
+            self._read(COMMAND_LINE_ORIGIN, name[2:], values)
         for text in self._rejected.values():
             raise UsageError(text)
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
         """Read variables such as HEADRACE_PORT. Raises UsageError."""
-        for variable, name, value in directives_in(environment, [*BY_NAME, *ALIASES]):
+        for variable, name, value in directives_in(environment, [*DIRECTIVES_BY_NAME, *NAMES_BY_ALIAS]):
             self._read(f"the environment, {variable}", name, [value])
-        for variable, near in similar_variables(environment, [*BY_NAME, *ALIASES]):
+        for variable, near in misspelled_variables(environment, [*DIRECTIVES_BY_NAME, *NAMES_BY_ALIAS]):
             self.warnings.append(f"the environment, {variable}: unknown directive; did you mean {near}?")
 
     def read_file(self, path: str, depth: int = 0) -> None:
@@ -178,8 +190,8 @@ class Config:
 
     def _include(self, where: str, files: list[str], depth: int) -> None:
         """Read the named files; for a pattern, all that match it in alphabetical order."""
-        if depth == INCLUDES_MAX:
-            raise UsageError(f"{where}: includes more than {INCLUDES_MAX} deep")
+        if depth == INCLUDE_DEPTH_MAX:
+            raise UsageError(f"{where}: includes more than {INCLUDE_DEPTH_MAX} deep")
         if not files:
             raise UsageError(f"{where}: include: wrong number of arguments")
         for file in files:
@@ -189,7 +201,7 @@ class Config:
     def _read(self, where: str, name: str, words: list[str]) -> None:
         """Set one directive, found at the place that `where` describes."""
         name = canonical(name)
-        directive = BY_NAME.get(name)
+        directive = DIRECTIVES_BY_NAME.get(name)
         if directive is None:
             self._read_unknown(where, name, words)
             return
@@ -197,7 +209,7 @@ class Config:
             value = directive.kind.parse(self._with_before(directive, words))
         except ValueError as wrong:
             if not words:
-                option = f"--{name}" if where == COMMAND_LINE else name
+                option = f"--{name}" if where == COMMAND_LINE_ORIGIN else name
                 raise UsageError(f"{where}: {option} needs a value") from None
             in_url = any("://" in word and "@" in word for word in words)  # perhaps a password
             shown = "..." if directive.secret or in_url else " ".join(words)
@@ -207,7 +219,7 @@ class Config:
         self.origins[name] = where
         self._rejected.pop(name, None)
         if directive.only_value is not None and value != directive.only_value:
-            text = f"{where}: {name} {' '.join(words)}: {directive.why}"
+            text = f"{where}: {name} {' '.join(words)}: {directive.only_value_reason}"
             if directive.unsupported_is_fatal:
                 self._rejected[name] = text
             else:
@@ -223,15 +235,15 @@ class Config:
 
     def _with_before(self, directive: Directive, words: list[str]) -> list[str]:
         """Return the words to parse: buffer limits are set class by class, and other classes stay."""
-        if isinstance(directive.kind, BufferLimits) and any(words):
-            return [*self.formatted(directive.name).split(), *words]
+        if isinstance(directive.kind, BufferLimitsType) and any(words):
+            return [*self.formatted_value(directive.name).split(), *words]
         return words
 
     def _read_unknown(self, where: str, name: str, words: list[str]) -> None:
         """Handle a directive that headrace does not have, but Redis may."""
         if name in UNSUPPORTED:
             self._rejected.pop(name, None)
-            if words not in NOTHING:
+            if words not in UNSUPPORTED_OFF_VALUES:
                 text = "not supported yet, and it would not be safe to ignore it"
                 self._rejected[name] = f"{where}: {name}: {text}"
         elif name in IGNORED:
@@ -239,15 +251,15 @@ class Config:
                 self._ignored.add(name)
                 self.warnings.append(f"{where}: {name}: has no effect here")
         else:
-            close = difflib.get_close_matches(name, BY_NAME, 1)
+            close = difflib.get_close_matches(name, DIRECTIVES_BY_NAME, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"{where}: unknown directive '{name}'{hint}")
 
 
 def _similar_option(option: str) -> str:
     """Return a hint for an option with one hyphen."""
-    name = SHORT_NAMES.get(option, option.partition("=")[0].lstrip("-"))
-    near = difflib.get_close_matches(name, BY_NAME, 1)
+    name = SHORT_OPTIONS.get(option, option.partition("=")[0].lstrip("-"))
+    near = difflib.get_close_matches(name, DIRECTIVES_BY_NAME, 1)
     return f"did you mean --{near[0]}?" if near else "options begin with --, as in --port 7777"
 
 
@@ -260,5 +272,5 @@ def _changed(directive: Directive, words: list[str]) -> Value:
     """Return the value that CONFIG SET requests. Raises ValueError with the reason."""
     value = directive.kind.parse(words)
     if directive.only_value is not None and value != directive.only_value:
-        raise ValueError(directive.why)
+        raise ValueError(directive.only_value_reason)
     return value

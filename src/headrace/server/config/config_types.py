@@ -53,7 +53,7 @@ class DirectiveType(Protocol):
         """Return the value as CONFIG GET replies it."""
 
 
-def bound(number: int) -> str:
+def bound_text(number: int) -> str:
     """Return a bound as text; one of 2^20 or more as 2^n or 2^n-1."""
     if number < 1 << 20:
         return str(number)
@@ -78,21 +78,21 @@ class Number:
     @property
     def syntax(self) -> str:
         """The bounds."""
-        return f"number, {bound(self.least)} to {bound(self.most)}"
+        return f"number, {bound_text(self.least)} to {bound_text(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
         """Parse digits, perhaps signed."""
         word = single_word(words)
         if not re.fullmatch(r"-?\d{1,19}", word):
             raise ValueError("argument couldn't be parsed into an integer")
-        return check_range(int(word), self.least, self.most)
+        return checked_number(int(word), self.least, self.most)
 
     def show(self, value: Value) -> str:
         """Return digits."""
         return str(value)
 
 
-def check_range(number: int, least: int, most: int) -> int:
+def checked_number(number: int, least: int, most: int) -> int:
     """Return the number if it is within the bounds. Raises ValueError."""
     if not least <= number <= most:
         raise ValueError(f"argument must be between {least} and {most} inclusive")
@@ -109,11 +109,11 @@ class Memory:
     @property
     def syntax(self) -> str:
         """The bounds."""
-        return f"bytes, {bound(self.least)} to {bound(self.most)}"
+        return f"bytes, {bound_text(self.least)} to {bound_text(self.most)}"
 
     def parse(self, words: list[str]) -> Value:
         """Parse digits, perhaps with a unit."""
-        return check_range(parse_memory(single_word(words)), self.least, self.most)
+        return checked_number(parse_memory(single_word(words)), self.least, self.most)
 
     def show(self, value: Value) -> str:
         """Return the number of bytes."""
@@ -137,7 +137,7 @@ class BacklogSize(Memory):
 
 
 @dataclass(frozen=True)
-class PrimaryAddress:
+class PrimaryAddressType:
     """Host and port of a primary; empty for none."""
 
     syntax = "host and port"
@@ -203,15 +203,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class NonRedisChoice(Choice):
-    """A choice with other words than Redis has; a word that only Redis accepts is rejected with `why`."""
+    """A choice with other words than Redis; one that only Redis has is rejected for `rejection_reason`."""
 
     redis_words: tuple[str, ...]
-    why: str
+    rejection_reason: str
 
     def parse(self, words: list[str]) -> Value:
         """Parse in upper or lower case."""
         if single_word(words).lower() in self.redis_words:
-            raise ValueError(self.why)
+            raise ValueError(self.rejection_reason)
         return Choice.parse(self, words)
 
 
@@ -254,7 +254,7 @@ class FileName:
 
 
 @dataclass(frozen=True)
-class SaveRules:
+class SaveRulesType:
     """Pairs of seconds and changes; no arguments, or an empty one, for none."""
 
     syntax = "pairs of seconds and changes"
@@ -382,7 +382,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class OneUser:
+class UserLineType:
     """A user: its name and rules. Each line adds one. It is never shown, because it contains passwords."""
 
     syntax = "name and rules"
@@ -403,7 +403,7 @@ class OneUser:
 
 
 @dataclass(frozen=True)
-class BufferLimits:
+class BufferLimitsType:
     """Limits on unread replies, for each class of clients."""
 
     syntax = "class, hard limit, soft limit, seconds"
@@ -422,8 +422,10 @@ class BufferLimits:
             if name not in limits:
                 raise ValueError("Invalid client class specified in buffer limit configuration.")
             try:
-                hard, soft = (check_range(parse_memory(word), 0, I63_MAX) for word in words[at + 1 : at + 3])
-                seconds = check_range(int(words[at + 3]), 0, U31_MAX)
+                hard, soft = (
+                    checked_number(parse_memory(word), 0, I63_MAX) for word in words[at + 1 : at + 3]
+                )
+                seconds = checked_number(int(words[at + 3]), 0, U31_MAX)
             except ValueError:
                 raise ValueError(
                     "Error in hard, soft or soft_seconds setting in buffer limit configuration."

@@ -13,7 +13,7 @@ class Directive:
 
     Attributes:
         only_value: the sole accepted value, for directives that clients set but that have no effect yet;
-            `why` gives the reason.
+            `only_value_reason` gives the reason.
         unsupported_is_fatal: any other value prevents the start, because ignoring it would endanger data.
         secret: only CONFIG GET shows the value.
         alias: the directive's old name; empty for none.
@@ -25,7 +25,7 @@ class Directive:
     about: str
     mutable: bool = True
     only_value: Value | None = None
-    why: str = ""
+    only_value_reason: str = ""
     unsupported_is_fatal: bool = False
     secret: bool = False
     alias: str = ""

@@ -11,7 +11,7 @@ from headrace.persistence.rdb.versions import VERSIONS
 from headrace.server.config.config_types import (
     I63_MAX,
     U31_MAX,
-    BufferLimits,
+    BufferLimitsType,
     Choice,
     EventClasses,
     FileName,
@@ -20,19 +20,19 @@ from headrace.server.config.config_types import (
     NonRedisChoice,
     Number,
     Octal,
-    OneUser,
     Percentiles,
     Port,
-    SaveRules,
+    SaveRulesType,
     Text,
     TlsVersions,
+    UserLineType,
     Words,
 )
 from headrace.server.config.directive import Directive
-from headrace.server.config.replication_directives import REPLICATION
+from headrace.server.config.replication_directives import REPLICATION_DIRECTIVES
 from headrace.server.config.store_url import StoreUrl
 
-KEY_POLICIES = (
+KEY_EVICTION_POLICIES = (
     "volatile-lru",
     "volatile-lfu",
     "volatile-random",
@@ -43,7 +43,7 @@ KEY_POLICIES = (
     "volatile-lrm",
     "allkeys-lrm",
 )
-NO_KEY_POLICY = "whole keys are never evicted here; there are noeviction and stream-oldest"
+NO_KEY_EVICTION_REASON = "whole keys are never evicted here; there are noeviction and stream-oldest"
 
 _GENERAL = [
     Directive(
@@ -52,7 +52,7 @@ _GENERAL = [
         "resetchannels",
         "The channels of a new user.",
         only_value="resetchannels",
-        why="a new user has no channels here: grant them by &pattern",
+        only_value_reason="a new user has no channels here: grant them by &pattern",
         unsupported_is_fatal=True,
     ),
     Directive(
@@ -133,7 +133,7 @@ _GENERAL = [
     ),
     Directive(
         "client-output-buffer-limit",
-        BufferLimits(),
+        BufferLimitsType(),
         "normal 0 0 0 slave 256mb 64mb 60 pubsub 32mb 8mb 60",
         "Limits on unread replies.",
     ),
@@ -175,7 +175,7 @@ _GENERAL = [
         "Run in the background.",
         mutable=False,
         only_value=False,
-        why="run it under a supervisor instead",
+        only_value_reason="run it under a supervisor instead",
         unsupported_is_fatal=True,
     ),
     Directive(
@@ -241,12 +241,13 @@ _GENERAL = [
         "0",
         "Memory for all clients together.",
         only_value="0",
-        why="there is no such limit here, only 0: each client is limited by client-query-buffer-limit and"
+        only_value_reason="there is no such limit here, only 0: each client is limited by "
+        "client-query-buffer-limit and"
         " client-output-buffer-limit",
     ),
     Directive(
         "maxmemory-policy",
-        NonRedisChoice(eviction.POLICIES, KEY_POLICIES, NO_KEY_POLICY),
+        NonRedisChoice(eviction.POLICIES, KEY_EVICTION_POLICIES, NO_KEY_EVICTION_REASON),
         eviction.NO_EVICTION,
         "When memory is full: reject writes, or evict old entries of big streams.",
     ),
@@ -315,7 +316,7 @@ _GENERAL = [
     ),
     Directive(
         "save",
-        SaveRules(),
+        SaveRulesType(),
         "",
         "Rules: save a snapshot after so many seconds if there were so many changes.",
     ),
@@ -407,7 +408,7 @@ _GENERAL = [
         "",
         "Ciphers for TLSv1.3.",
         only_value="",
-        why="Python's ssl cannot choose among them; OpenSSL offers its own, all of them safe",
+        only_value_reason="Python's ssl cannot choose among them; OpenSSL offers its own, all of them safe",
         unsupported_is_fatal=True,
     ),
     Directive("tls-dh-params-file", Text(), "", "Parameters for DHE in TLSv1.2; ECDHE needs none."),
@@ -433,7 +434,7 @@ _GENERAL = [
     ),
     Directive(
         "user",
-        OneUser(),
+        UserLineType(),
         "",
         "A user: name and rules, as for ACL SETUSER; once for each.",
         mutable=False,
@@ -441,14 +442,14 @@ _GENERAL = [
     ),
 ]
 
-DIRECTIVES = sorted([*_GENERAL, *REPLICATION], key=lambda directive: directive.name)
-BY_NAME = {directive.name: directive for directive in DIRECTIVES}
-ALIASES = {directive.alias: directive.name for directive in DIRECTIVES if directive.alias}
+DIRECTIVES = sorted([*_GENERAL, *REPLICATION_DIRECTIVES], key=lambda directive: directive.name)
+DIRECTIVES_BY_NAME = {directive.name: directive for directive in DIRECTIVES}
+NAMES_BY_ALIAS = {directive.alias: directive.name for directive in DIRECTIVES if directive.alias}
 
 
 def canonical(name: str) -> str:
     """Return the name in lower case; for the old name of a directive, its present name."""
-    return ALIASES.get(name.lower(), name.lower())
+    return NAMES_BY_ALIAS.get(name.lower(), name.lower())
 
 
 # Redis's directives that have no effect here: a warning at the start, then ignored.

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 PREFIX = "HEADRACE_"
 # Kubernetes sets HEADRACE_PORT to such an address for a service named headrace; it is not a directive.
-SERVICE_LINK = "tcp://"
-SERVICE = PREFIX + "SERVICE_"
-ALIKE = 0.75  # PROT is as near to PORT
+SERVICE_LINK_PREFIX = "tcp://"
+SERVICE_VARIABLE_PREFIX = PREFIX + "SERVICE_"
+SIMILARITY_MIN = 0.75  # PROT is as near to PORT
 
 
 def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
@@ -20,17 +20,19 @@ def directives_in(environment: Mapping[str, str], names: Iterable[str]) -> Itera
     known = {variable_name(name): name for name in names}
     for found in sorted(environment):
         name = known.get(found)
-        if name is not None and not environment[found].startswith(SERVICE_LINK):
+        if name is not None and not environment[found].startswith(SERVICE_LINK_PREFIX):
             yield found, name, environment[found]
 
 
-def similar_variables(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def misspelled_variables(environment: Mapping[str, str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield variables that nearly name a directive, each with the correct name."""
     known = [variable_name(name).removeprefix(PREFIX) for name in names]
     for found in sorted(environment):
         word = found.removeprefix(PREFIX)
-        if found.startswith(PREFIX) and not found.startswith(SERVICE) and word not in known:
-            yield from ((found, PREFIX + near) for near in difflib.get_close_matches(word, known, 1, ALIKE))
+        if found.startswith(PREFIX) and not found.startswith(SERVICE_VARIABLE_PREFIX) and word not in known:
+            yield from (
+                (found, PREFIX + near) for near in difflib.get_close_matches(word, known, 1, SIMILARITY_MIN)
+            )
 
 
 def variable_name(name: str) -> str:

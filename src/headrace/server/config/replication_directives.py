@@ -9,12 +9,12 @@ from headrace.server.config.config_types import (
     Choice,
     Flag,
     Number,
-    PrimaryAddress,
+    PrimaryAddressType,
     Text,
 )
 from headrace.server.config.directive import Directive
 
-REPLICATION = [
+REPLICATION_DIRECTIVES = [
     Directive("masterauth", Text(), "", "The password that this replica sends to its primary.", secret=True),
     Directive("masteruser", Text(), "", "The user as which it authenticates there; empty for the default."),
     Directive(
@@ -138,7 +138,7 @@ REPLICATION = [
     ),
     Directive(
         "replicaof",
-        PrimaryAddress(),
+        PrimaryAddressType(),
         "",
         "The primary to follow; REPLICAOF changes it.",
         mutable=False,

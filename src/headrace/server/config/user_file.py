@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from headrace.access.rule_errors import InvalidUserFile
-from headrace.access.users import DEFAULT, Users, parse_user_file
+from headrace.access.users import DEFAULT_NAME, Users, parse_user_file
 from headrace.commands.server_interface import NoAclFile
 from headrace.engine.authorization import Authorization
 from headrace.errors import CommandError, UsageError, to_text
@@ -42,17 +42,17 @@ def load_initial_users(config: Config, users: Users) -> None:
     users.set_default_password(_raw(config.text("requirepass")))
     try:
         if aclfile_path(config):
-            users.load(read(aclfile_path(config)))
+            users.replace_all(read(aclfile_path(config)))
         elif lines.lines:
             named = [(f"user {words[0]}", [_raw(word) for word in words]) for words in lines.lines]
-            if not any(words[0] == DEFAULT for _, words in named):  # it may have a password already
-                named.append(("default", users.default.text().split()[1:]))
-            users.load(named)
+            if not any(words[0] == DEFAULT_NAME for _, words in named):  # it may have a password already
+                named.append(("default", users.default.user_file_line().split()[1:]))
+            users.replace_all(named)
     except (InvalidUserFile, CommandError) as wrong:
         raise UsageError(str(wrong).removeprefix("ERR ")) from None
 
 
-def set_password(config: Config, auth: Authorization) -> None:
+def apply_requirepass(config: Config, auth: Authorization) -> None:
     """Apply CONFIG SET requirepass: new sessions need it; existing sessions stay authenticated."""
     auth.users.set_default_password(_raw(config.text("requirepass")))
     auth.refresh_sessions(None)
@@ -62,7 +62,7 @@ def user_lines(config: Config, users: Users) -> list[list[str]]:
     """Return the users as words of configuration lines; the default user only if it was changed."""
     plain = Users(users.catalogue)
     plain.set_default_password(_raw(config.text("requirepass")))
-    lines = [line for line in users.lines() if line not in plain.lines()]
+    lines = [line for line in users.user_file_lines() if line not in plain.user_file_lines()]
     return [[to_text(word) for word in line.split(b" ")[1:]] for line in lines]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.object_store import ObjectStore
-from headrace.persistence.cold.object_uploader import START_S, ObjectUploader
+from headrace.persistence.cold.object_uploader import START_TIMEOUT_S, ObjectUploader
 from headrace.server.config.config import Config
 
 
@@ -24,9 +24,9 @@ class ColdObjectStore:
         """Apply the limits of the configuration."""
         if self.uploader is not None:
             self.uploader.store.seconds = float(self.config.number("cold-store-timeout"))
-            self.uploader.set_local_bytes(self.config.number("cold-local-bytes"))
+            self.uploader.set_local_bytes_max(self.config.number("cold-local-bytes"))
 
-    def attach(self, seconds: float = START_S) -> None:
+    def attach(self, seconds: float = START_TIMEOUT_S) -> None:
         """Make the cold files in the store readable. Call it with the directory locked.
 
         Does nothing without a store, or if it was called before. Raises OSError, HeadraceError.
@@ -51,15 +51,15 @@ class ColdObjectStore:
             self.uploader.close()
 
 
-def fields(uploader: ObjectUploader) -> Section:
+def info_fields(uploader: ObjectUploader) -> InfoFields:
     """Return the fields of INFO about an object store."""
     store = uploader.store
-    files, size = uploader.stored.totals()
+    files, size = uploader.stored_files.totals()
     return [
         ("cold_store", store.url),
         ("cold_store_files", files),
         ("cold_store_bytes", size),
-        ("cold_store_waiting_files", uploader.waiting),
+        ("cold_store_waiting_files", uploader.waiting_file_count),
         ("cold_store_uploads", uploader.uploads),
         ("cold_store_uploads_failed", uploader.failures),
         ("cold_store_reads", store.reads),

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.engine.clock import RealClock
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
@@ -37,10 +37,10 @@ from headrace.server.disk import cold_object_store
 from headrace.server.disk.cold_object_store import ColdObjectStore
 from headrace.streams.cold_run import ColdRun
 
-READERS = 2
+READER_THREADS = 2
 LOG_EVERY_S = 10.0  # the same failed read
 LOGGED_MAX = 100  # different failed reads in this time
-STORE_READERS = 8  # an object store answers later than a disk, and many requests at once
+STORE_READER_THREADS = 8  # an object store answers later than a disk, and many requests at once
 
 
 class ColdTasks:
@@ -49,22 +49,22 @@ class ColdTasks:
     def __init__(
         self, config: Config, engine: Engine, clock: RealClock, disk: DiskDirectory, wake: Callable[[], None]
     ) -> None:
-        """Start no thread yet. wake: has the event loop call run_results(); thread-safe."""
+        """Start no thread yet. wake: has the event loop call apply_thread_results(); thread-safe."""
         self.config = config
         self.engine = engine
         self.clock = clock
         self.disk = disk
         self.wake = wake
         self._is_loaded = False
-        self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
-        self.files = ColdFiles(disk, self.names.cold_directory)
-        self.object_store = ColdObjectStore(config, self.files)
-        self.store = ColdStore(self.files)
+        self.log_file_names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
+        self.cold_files = ColdFiles(disk, self.log_file_names.cold_directory)
+        self.object_store = ColdObjectStore(config, self.cold_files)
+        self.store = ColdStore(self.cold_files)
         self._threads: list[ThreadPoolExecutor] = []
         self._logged_at: dict[str, float] = {}  # by the error of a read; all of an object store are one
         self._unlogged = 0  # failed reads since the last line
         self._failures_lock = threading.Lock()  # for these two
-        engine.rule_registry.on_hot = self.open_for_rules
+        engine.rule_registry.open_cold_storage = self.open_for_rules
         self._results: deque[Callable[[], None]] = deque()
 
     def apply_config(self) -> None:
@@ -75,7 +75,7 @@ class ColdTasks:
         self.object_store.apply_config()
         cold = self.engine.cold_storage
         if cold is not None:
-            cold.limit = limit
+            cold.hot_bytes_limit = limit
             cold.cache.set_limit(self.config.number("cold-cache-memory"))
         if self._is_loaded:
             self._start()
@@ -95,7 +95,7 @@ class ColdTasks:
         self.engine.open_cold_storage(self.store, 0)
         self.apply_config()
 
-    def prepare(self) -> None:
+    def prepare_for_loading(self) -> None:
         """Open the cold storage if the log refers to cold runs. Call it before the log is loaded.
 
         Raises OSError, HeadraceError.
@@ -104,12 +104,12 @@ class ColdTasks:
         if self.config.flag("appendonly") and self.engine.cold_storage is None:
             manifest = None
             with suppress(Damaged, OSError):  # which the recovery reports
-                manifest = Manifest.load(self.disk, self.names)
+                manifest = Manifest.load(self.disk, self.log_file_names)
             if manifest is not None and manifest.cold:
                 self.engine.open_cold_storage(self.store, 0)
                 self.apply_config()
 
-    def begin(self, logged: bool) -> None:
+    def begin_after_loading(self, logged: bool) -> None:
         """Use threads from now on: the data are loaded. Raises OSError, HeadraceError.
 
         Args:
@@ -118,7 +118,7 @@ class ColdTasks:
         """
         self._is_loaded = True
         if self.disk.lock_descriptor >= 0 and not logged:
-            remove_unlogged_orphans(self.disk, self.names, self.files)
+            remove_unlogged_orphans(self.disk, self.log_file_names, self.cold_files)
         if self.disk.lock_descriptor >= 0:
             self.object_store.begin()
         self._start()
@@ -132,19 +132,22 @@ class ColdTasks:
         except HeadraceError as error:
             raise config_set_error("stream-hot-memory", str(error)) from None
         self.object_store.begin()
-        writer, readers = ThreadPoolExecutor(1, "cold-writer"), ThreadPoolExecutor(READERS, "cold-reader")
-        store_readers = ThreadPoolExecutor(STORE_READERS, "cold-store-reader")
+        writer, readers = (
+            ThreadPoolExecutor(1, "cold-writer"),
+            ThreadPoolExecutor(READER_THREADS, "cold-reader"),
+        )
+        store_readers = ThreadPoolExecutor(STORE_READER_THREADS, "cold-store-reader")
         self._threads = [writer, readers, store_readers]
         cold.start_writing = lambda batch: writer.submit(self._store, cold, batch)
 
         def load(run: ColdRun) -> None:
-            chosen = store_readers if self.store.is_remote(run.place) else readers
-            chosen.submit(self._load, cold, run, run.place)
+            chosen = store_readers if self.store.is_remote(run.storage_location) else readers
+            chosen.submit(self._load, cold, run, run.storage_location)
 
-        self.store.start = store_readers.submit
-        self.store.monitor = ColdFileMonitor(self.files, lambda: self.engine.keyspace, self._report)
+        self.store.start_in_thread = store_readers.submit
+        self.store.monitor = ColdFileMonitor(self.cold_files, lambda: self.engine.keyspace, self._report)
         self.store.run_in_background = writer.submit
-        self.engine.park_requests(load)
+        self.engine.enable_parking(load)
 
     def close(self) -> None:
         """End the threads when their running tasks are done, and seal the current file."""
@@ -154,13 +157,13 @@ class ColdTasks:
             self.store.run_in_background = None
         for threads in self._threads:
             threads.shutdown(cancel_futures=True)
-        self.files.close()
+        self.cold_files.close()
 
     def set_event_loop_thread(self) -> None:
         """Register the calling thread as that of the event loop, which must not wait for an object store."""
         self.store.event_loop_thread_id = threading.get_ident()
 
-    def run_results(self) -> None:
+    def apply_thread_results(self) -> None:
         """Apply the results of the threads: free stored nodes, run parked requests."""
         while self._results:
             self._results.popleft()()
@@ -168,7 +171,7 @@ class ColdTasks:
     # In threads. Whatever goes wrong is a result, too: otherwise the event loop would wait for it.
 
     def _store(self, cold: ColdStorage, batch: Batch) -> None:
-        self._report(cold.store_in_thread(batch))
+        self._report(cold.store_returning_completion(batch))
 
     def _load(self, cold: ColdStorage, run: ColdRun, place: Any) -> None:
         stored = None
@@ -200,27 +203,27 @@ class ColdTasks:
         self.wake()
 
 
-def fields(tasks: ColdTasks) -> Section:
+def info_fields(tasks: ColdTasks) -> InfoFields:
     """Return the fields of INFO about cold storage; none if there is none."""
     engine, uploader = tasks.engine, tasks.object_store.uploader
-    of_store = cold_object_store.fields(uploader) if uploader is not None else []
+    of_store = cold_object_store.info_fields(uploader) if uploader is not None else []
     cold = engine.cold_storage
     if cold is None:
         return of_store
-    totals = cold.cache.totals
+    totals = cold.cache.cold_run_totals
     damaged = cold.store.damaged_file_count() if isinstance(cold.store, ColdStore) else 0
     return [
-        ("stream_hot_memory", cold.limit),
+        ("stream_hot_memory", cold.hot_bytes_limit),
         ("cold_entries", totals.entry_count),
         ("cold_runs", totals.run_count),
-        ("cold_bytes", totals.memory_bytes),
+        ("cold_bytes", totals.bytes_if_loaded),
         ("cold_files", cold.store.file_count()),
         ("cold_files_damaged", damaged),
         ("cold_stored_bytes", cold.store.stored_bytes()),
         ("cold_cache_bytes", cold.cache.memory.total),
         ("cold_cache_hits", cold.cache.hits),
         ("cold_cache_misses", cold.cache.misses),
-        ("cold_parked_requests", engine.parking.parked if engine.parking is not None else 0),
+        ("cold_parked_requests", engine.parking.parked_count if engine.parking is not None else 0),
         ("cold_runs_stored", cold.runs_stored),
         ("cold_runs_given_up", cold.runs_given_up),
         ("cold_runs_rewritten", cold.runs_rewritten),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.server.commit import Durability
 from headrace.server.disk.saving import REWRITE, SNAPSHOT, SaveManager
 from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.disk.startup import Startup
 
 
-def fields(
+def info_fields(
     saving: SaveManager, durability: Durability, startup: Startup, job: SnapshotJob | None, now: int
-) -> Section:
+) -> InfoFields:
     """Return all fields.
 
     Args:
@@ -20,7 +20,7 @@ def fields(
     """
     done, total = (0, 0) if job is None else (job.keys_written, job.key_count)
     loading = durability.engine.write_gate.loading
-    rows: Section = [
+    rows: InfoFields = [
         ("loading", int(loading)),
         ("async_loading", 0),
         ("current_cow_peak", 0),
@@ -39,7 +39,7 @@ def fields(
     return rows + startup.info() if loading else rows
 
 
-def snapshot_fields(saving: SaveManager, startup: Startup, now: int) -> Section:
+def snapshot_fields(saving: SaveManager, startup: Startup, now: int) -> InfoFields:
     """Return the fields of snapshots."""
     return [
         ("rdb_changes_since_last_save", saving.changes_since_save()),
@@ -55,7 +55,7 @@ def snapshot_fields(saving: SaveManager, startup: Startup, now: int) -> Section:
     ]
 
 
-def rewrite_fields(saving: SaveManager, durability: Durability, now: int) -> Section:
+def rewrite_fields(saving: SaveManager, durability: Durability, now: int) -> InfoFields:
     """Return the fields of log rewrites; the log may be off."""
     rewriting = saving.is_running(REWRITE)
     waiting = not rewriting and REWRITE in saving.queued
@@ -73,7 +73,7 @@ def rewrite_fields(saving: SaveManager, durability: Durability, now: int) -> Sec
     ]
 
 
-def log_fields(saving: SaveManager, durability: Durability) -> Section:
+def log_fields(saving: SaveManager, durability: Durability) -> InfoFields:
     """Return the fields of a log that is on."""
     log = durability.log
     assert log is not None
@@ -89,4 +89,4 @@ def log_fields(saving: SaveManager, durability: Durability) -> Section:
 
 def seconds_running(saving: SaveManager, job: str, now: int) -> int:
     """Return for how many seconds that job has been running; -1 if it is not."""
-    return (now - saving.started_ms) // 1000 if saving.job_kind == job else -1
+    return (now - saving.job_started_ms) // 1000 if saving.job_kind == job else -1

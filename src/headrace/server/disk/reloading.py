@@ -41,7 +41,7 @@ class Reloading:
         if flush:
             self.engine.keyspace.flush_all()
         try:
-            with closing(self.saving.files.source(self.config.text("dbfilename"))) as source:
+            with closing(self.saving.data_directory.source(self.config.text("dbfilename"))) as source:
                 read_rdb(source, self.engine.keyspace, now_ms=now_ms, merge=merge)
         except (OSError, Damaged) as wrong:
             LOG.error("DEBUG RELOAD: %s", wrong)
@@ -60,7 +60,7 @@ class Reloading:
         recording = engine.effects.recording
         engine.set_effect_recording(False)  # they are in the log already
         try:
-            self.startup.replay(now_ms)
+            self.startup.replay_log(now_ms)
         except (OSError, HeadraceError) as wrong:
             LOG.error("DEBUG LOADAOF: %s", wrong)
             raise CommandError("ERR Error trying to load the AOF files, check server logs.") from None

@@ -30,14 +30,14 @@ from headrace.persistence.rdb.versions import RdbVersion, by_name
 from headrace.persistence.rdb.writer import rdb_steps, write_rdb
 from headrace.server.commit import Durability
 from headrace.server.config.config import Config
-from headrace.server.disk.snapshot_job import SnapshotJob, Steps
+from headrace.server.disk.snapshot_job import SnapshotJob, StepsFunction
 from headrace.server.loop.event_loop import EventLoop
 
 SAVE_RETRY_MS = 5_000  # after a failed snapshot by a `save` rule
 REWRITE_RETRY_MS = 1_000  # after a failed rewrite; doubled each time
 NEEDED_RETRY_MAX_MS = 10_000  # for a rewrite without which there is no log
 GROWTH_RETRY_MAX_MS = 600_000  # for a rewrite that only saves space
-TEMPORARY = re.compile(r"temp-(\d+)(?:-[a-z0-9]+)?\.rdb")  # of snapshots, also those of replication
+TEMPORARY_FILE_NAME = re.compile(r"temp-(\d+)(?:-[a-z0-9]+)?\.rdb")  # of snapshots, also those of replication
 
 SNAPSHOT, REWRITE = "snapshot", "rewrite of the log"
 
@@ -76,20 +76,20 @@ class SaveManager:
         self.engine = engine
         self.loop = loop
         self.wake = wake
-        self.files = files
+        self.data_directory = files
         self.durability = durability
-        self.snapshot_fields = snapshot_fields
+        self.snapshot_aux_fields = snapshot_fields
         self.running_job: SnapshotJob | None = None
         self.jobs_started = 0
         self.job_kind = ""  # what the running job does: SNAPSHOT, REWRITE or empty
-        self.file_name = ""  # the file that it writes
-        self.started_ms = 0
+        self.job_file_name = ""  # the file that it writes
+        self.job_started_ms = 0
         self.changes_at_start = 0
-        self.rewrite: PendingRewrite | None = None
+        self.pending_rewrite: PendingRewrite | None = None
         self.queued: list[str] = []  # jobs to start, in this order
         # Snapshots.
         self.saved_ms = now
-        self.saved_changes = 0  # keyspace.changes at the last snapshot
+        self.changes_at_last_save = 0  # keyspace.changes at the last snapshot
         self.save_tried_ms = 0
         self.save_failed = False
         self.save_took_s = -1
@@ -108,7 +108,7 @@ class SaveManager:
 
     def changes_since_save(self) -> int:
         """Return the number of changes since the last snapshot."""
-        return self.engine.keyspace.changes - self.saved_changes
+        return self.engine.keyspace.changes - self.changes_at_last_save
 
     def is_running(self, job: str) -> bool:
         """Return whether that job is running, or is about to start."""
@@ -189,7 +189,7 @@ class SaveManager:
 
     def tick(self, now: int) -> None:
         """Finish a job that has ended, and start one that is queued or due. Called between two turns."""
-        if self.running_job is not None and self.running_job.has_ended():
+        if self.running_job is not None and self.running_job.finish_if_ended():
             self._end_job(now)
         if self.running_job is None and not self.queued:
             self._enqueue_due(now)
@@ -234,7 +234,7 @@ class SaveManager:
     # Jobs.
 
     def _start(self, job: str, now: int) -> None:
-        self.started_ms = now
+        self.job_started_ms = now
         self.changes_at_start = self.engine.keyspace.changes
         try:
             if job == SNAPSHOT:
@@ -255,10 +255,10 @@ class SaveManager:
         name = f"temp-{os.getpid()}-{self.jobs_started}.rdb"
 
         def replace_last() -> None:
-            self.files.rename(name, self.config.text("dbfilename"))
-            self.files.sync_directory("")
+            self.data_directory.rename(name, self.config.text("dbfilename"))
+            self.data_directory.sync_directory("")
 
-        fields = self.snapshot_fields()
+        fields = self.snapshot_aux_fields()
         now = self._time_of_snapshot(fields, now)
         self._launch(name, False, self._rdb_writer(False, fields), replace_last, now)
 
@@ -268,22 +268,26 @@ class SaveManager:
             raise HeadraceError("the log is off")
         log.restore_directory()
         as_rdb = self.config.flag("aof-use-rdb-preamble")
-        self.rewrite = log.begin_rewrite(as_rdb)
-        writer = self._rdb_writer(True, {}, self.rewrite.references) if as_rdb else self._command_writer()
+        self.pending_rewrite = log.begin_rewrite(as_rdb)
+        writer = (
+            self._rdb_writer(True, {}, self.pending_rewrite.cold_references)
+            if as_rdb
+            else self._command_writer()
+        )
         now = self._time_of_snapshot({}, now)
-        self._launch(self.rewrite.temporary_path, True, writer, lambda: None, now)
+        self._launch(self.pending_rewrite.temporary_path, True, writer, lambda: None, now)
 
     def _launch(
         self,
         name: str,
         aof_base: bool,
-        steps_for: Callable[[EncoderThread], Steps],
+        steps_for: Callable[[EncoderThread], StepsFunction],
         publish: Callable[[], None],
         now: int,
     ) -> None:
         """Start a job that writes the file of that name."""
-        self.file_name = name
-        file = self.files.create(name)
+        self.job_file_name = name
+        file = self.data_directory.create(name)
         try:
             thread = EncoderThread(self._sink(file, aof_base), close=file.close, on_end=self.wake)
         except RuntimeError as error:
@@ -308,23 +312,23 @@ class SaveManager:
 
     def _rdb_writer(
         self, aof_base: bool, fields: dict[bytes, bytes], references: ColdReferences | None = None
-    ) -> Callable[[EncoderThread], Steps]:
+    ) -> Callable[[EncoderThread], StepsFunction]:
         version = self.rdb_version()
 
-        def steps_for(thread: EncoderThread) -> Steps:
+        def steps_for(thread: EncoderThread) -> StepsFunction:
             out = RdbOutput(thread.put, self.config.flag("rdbcompression"), deferred=True)
 
             def steps(image: KeyspaceImage) -> Iterator[int]:
                 yield from rdb_steps(
                     image, out, version=version, aof_base=aof_base, aux=fields, references=references
                 )
-                out.end(self.config.flag("rdbchecksum"))
+                out.write_trailer(self.config.flag("rdbchecksum"))
 
             return steps
 
         return steps_for
 
-    def _command_writer(self) -> Callable[[EncoderThread], Steps]:
+    def _command_writer(self) -> Callable[[EncoderThread], StepsFunction]:
         timestamps, checksums = self.config.flag("aof-timestamp-enabled"), self.config.flag("aof-checksum")
         return lambda thread: (
             lambda image: command_steps(image, lambda piece: thread.put(bytes(piece)), timestamps, checksums)
@@ -348,12 +352,12 @@ class SaveManager:
             logging.getLogger("headrace").info("%s: done", job)
 
     def _complete(self, job: str, now: int) -> None:
-        took = max(now - self.started_ms, 0) // 1000
+        took = max(now - self.job_started_ms, 0) // 1000
         if job == SNAPSHOT:
             self._record_snapshot(now, self.changes_at_start)
             self.save_took_s = took
             return
-        rewrite, self.rewrite = self.rewrite, None
+        rewrite, self.pending_rewrite = self.pending_rewrite, None
         log = self.durability.log
         assert rewrite is not None and log is not None
         done = log.finish_rewrite(rewrite, True)
@@ -369,7 +373,7 @@ class SaveManager:
     def _failed(self, job: str, reason: str) -> None:
         """Discard a failed job."""
         if job == SNAPSHOT:
-            self._save_failed(self.file_name, reason)
+            self._save_failed(self.job_file_name, reason)
             return
         self.rewrite_failures += 1
         self._discard_rewrite()
@@ -390,14 +394,14 @@ class SaveManager:
         self.running_job, self.job_kind = None, ""
         self.durability.set_job_writing(False)
         if job == SNAPSHOT:
-            self._remove(self.file_name)
+            self._remove(self.job_file_name)
         else:
             self._discard_rewrite()
             self.rewrite_failures = 0
 
     def _discard_rewrite(self) -> None:
         """Keep the log without the base that was being written."""
-        rewrite, self.rewrite = self.rewrite, None
+        rewrite, self.pending_rewrite = self.pending_rewrite, None
         if rewrite is not None and self.durability.log is not None:
             self.durability.log.finish_rewrite(rewrite, False)
 
@@ -406,12 +410,14 @@ class SaveManager:
     def _replace_snapshot(self, name: str, now: int) -> None:
         """Write a snapshot under that name and rename it over the last one. Raises OSError."""
         target = self.config.text("dbfilename")
-        replace_file(self.files, target, name, lambda file: self._write_rdb(file, now, aof_base=False))
+        replace_file(
+            self.data_directory, target, name, lambda file: self._write_rdb(file, now, aof_base=False)
+        )
 
     def _write_base(self, file: File, now: int, rewrite: PendingRewrite) -> None:
         """Write the base of the log, as a snapshot or as commands."""
         if self.config.flag("aof-use-rdb-preamble"):
-            self._write_rdb(file, now, aof_base=True, references=rewrite.references)
+            self._write_rdb(file, now, aof_base=True, references=rewrite.cold_references)
         else:
             write_commands(
                 self.engine.keyspace,
@@ -424,7 +430,7 @@ class SaveManager:
     def _write_rdb(
         self, file: File, now: int, aof_base: bool, references: ColdReferences | None = None
     ) -> None:
-        fields = {} if aof_base else self.snapshot_fields()
+        fields = {} if aof_base else self.snapshot_aux_fields()
         write_rdb(
             self.engine.keyspace,
             self._sink(file, aof_base),
@@ -445,7 +451,7 @@ class SaveManager:
     def _record_snapshot(self, now: int, changes: int) -> None:
         """Record a new snapshot, with the number of changes that it contains."""
         self.saved_ms = now
-        self.saved_changes = changes
+        self.changes_at_last_save = changes
         self.saves += 1
         self.save_failed = False
         self.update_write_gate()
@@ -467,12 +473,12 @@ class SaveManager:
 
     def _remove(self, name: str) -> None:
         with suppress(OSError):
-            self.files.remove(name)
+            self.data_directory.remove(name)
 
     def remove_leftovers(self) -> None:
         """Remove temporary files of killed servers from the directory, which is locked by this server."""
-        for name in self.files.list(""):
-            found = TEMPORARY.fullmatch(name)
+        for name in self.data_directory.list(""):
+            found = TEMPORARY_FILE_NAME.fullmatch(name)
             if found and (int(found[1]) == os.getpid() or not os.path.exists(f"/proc/{found[1]}")):
                 self._remove(name)
 

@@ -26,11 +26,11 @@ from headrace.server.loop.event_loop import EventLoop
 
 SLICE_MIN_NS = 50_000
 SLICE_MAX_NS = 400_000
-ACTIVE_NS = 2_000_000  # after a request; then a client may be about to send the next one
+ACTIVE_AFTER_REQUEST_NS = 2_000_000  # after a request; then a client may be about to send the next one
 PAUSE_MS = 1  # between slices of that time, and while the thread has enough to do
 END = -1
 
-Steps = Callable[[KeyspaceImage], Iterator[int]]
+StepsFunction = Callable[[KeyspaceImage], Iterator[int]]
 
 
 class SnapshotJob:
@@ -42,7 +42,7 @@ class SnapshotJob:
         engine: Engine,
         effort: int,
         thread: EncoderThread,
-        steps: Steps,
+        steps: StepsFunction,
         sync: Callable[[], object],
         publish: Callable[[], object],
         now: int,
@@ -62,7 +62,7 @@ class SnapshotJob:
         self.effort = effort
         self.failure_reason = ""  # of a failure, after the end
         self.keys_written = 0
-        self.data_bytes = engine.keyspace.memory.total  # about what the thread gets
+        self.estimated_bytes = engine.keyspace.memory.total  # about what the thread gets
         self.image = engine.keyspace.freeze(now)
         self.key_count = sum(database.key_count for database in self.image.databases)
         self._keyspace = engine.keyspace
@@ -74,10 +74,10 @@ class SnapshotJob:
         self._released = False
         self._failure = ""  # of a step
         self._stats = engine.stats
-        self._commands = self._stats.commands  # at the last slice
+        self._commands = self._stats.command_count  # at the last slice
         self._active_until = 0
         self._slice_end = system.monotonic_ns()
-        loop.background = self.run_slice
+        loop.background_work = self.run_slice
 
     def run_slice(self) -> int:
         """Write some more; return in how many ms to call this again.
@@ -86,9 +86,9 @@ class SnapshotJob:
         busy event loop, which is compiled, gives the lock of the interpreter to another thread.
         """
         start = system.monotonic_ns()
-        commands, self._commands = self._commands, self._stats.commands
+        commands, self._commands = self._commands, self._stats.command_count
         if commands != self._commands:
-            self._active_until = start + ACTIVE_NS
+            self._active_until = start + ACTIVE_AFTER_REQUEST_NS
         slice_ns, again = SLICE_MAX_NS, 0
         if start < self._active_until:
             share = (start - self._slice_end) * self.effort // max(100 - self.effort, 1)
@@ -101,7 +101,7 @@ class SnapshotJob:
 
     def fraction_done(self) -> float:
         """Return about how much of the snapshot is written, as a fraction from 0 to 1."""
-        return min(self.thread.taken_bytes() / max(self.data_bytes, 1), 1.0)
+        return min(self.thread.taken_bytes() / max(self.estimated_bytes, 1), 1.0)
 
     def _write(self, until: int) -> bool:
         while self._steps is not None and self.thread.has_room():
@@ -140,10 +140,10 @@ class SnapshotJob:
 
     def _leave_loop(self) -> None:
         """Stop the calls of run_slice(), unless another job has replaced this one."""
-        if self.loop.background == self.run_slice:
-            self.loop.background = None
+        if self.loop.background_work == self.run_slice:
+            self.loop.background_work = None
 
-    def has_ended(self) -> bool:
+    def finish_if_ended(self) -> bool:
         """Return whether the job has ended; if so, release the image.
 
         Then `failure_reason` is empty after success, else the error.

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.engine.engine import Engine
-from headrace.engine.foreign_commands import log_replayer
+from headrace.engine.foreign_commands import log_replayer_and_skipped
 from headrace.errors import HeadraceError, UsageError
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.data_directory import DiskDirectory
-from headrace.persistence.recovery import RecoveryResult, recover, skipped_notes
+from headrace.persistence.recovery import RecoveryResult, recover, skipped_command_notes
 from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.loop.event_loop import EventLoop
@@ -29,7 +29,7 @@ from headrace.server.loop.event_loop import EventLoop
 TURN_S = 0.02  # between two turns: clients wait so long for LOADING, at most
 SHOWN_AFTER_S = 0.5  # no progress bar for a shorter load
 # New objects that start a garbage collection during a load, when nearly all objects stay.
-YOUNG_OBJECTS = 1_000_000
+GC_YOUNG_THRESHOLD = 1_000_000
 
 
 class LoadInterrupted(Exception):
@@ -50,11 +50,11 @@ class Startup:
         self.config = config
         self.engine = engine
         self.loop = loop
-        self.files = files
+        self.data_directory = files
         self.is_stopped = is_stopped
-        self.names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
+        self.log_file_names = LogFileNames(config.text("appenddirname"), config.text("appendfilename"))
         self.keys_loaded = 0
-        self.file = ""  # being read
+        self.current_file_name = ""  # being read
         self.bytes_done = 0  # bytes of it that are read
         self.bytes_total = 0
         self.started_s = 0.0
@@ -66,7 +66,7 @@ class Startup:
         with as_usage_errors():
             cools = self.config.number("stream-hot-memory")
             if self.config.flag("appendonly") or self.config.save_rules() or cools:
-                self.files.lock()
+                self.data_directory.lock()
 
     def load(self, now: int) -> RecoveryResult:
         """Load the directory into memory. Raises UsageError or LoadInterrupted."""
@@ -77,14 +77,16 @@ class Startup:
                 found = self._recover(now)
         finally:
             self.engine.write_gate.set_loading(False)
-            self.engine.rule_runner.suspend()
+            self.engine.rule_runner.reapply_all_next_time()
         self.engine.stats.reset()
         self.keys_loaded = found.keys
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
         if found.ignored_snapshot:
             text = "%s is not read, because there is a log: %s"
-            logging.getLogger("headrace").log(NOTICE, text, found.ignored_snapshot, self.names.directory)
+            logging.getLogger("headrace").log(
+                NOTICE, text, found.ignored_snapshot, self.log_file_names.directory
+            )
         logging.getLogger("headrace").log(
             NOTICE if found.files else logging.INFO,
             "loaded %d keys from %s in %.3f s",
@@ -96,10 +98,10 @@ class Startup:
 
     def _recover(self, now: int) -> RecoveryResult:
         skips = self.config.flag("load-skip-foreign-types")
-        replay, skipped = log_replayer(self.engine, now, skips)
+        replay, skipped = log_replayer_and_skipped(self.engine, now, skips)
         found = recover(
-            self.files,
-            self.names,
+            self.data_directory,
+            self.log_file_names,
             self.engine.keyspace,
             replay,
             appendonly=self.config.flag("appendonly"),
@@ -110,20 +112,20 @@ class Startup:
             skip_foreign_types=skips,
             verify_checksums=self.config.flag("aof-checksum"),
         )
-        found.notes.extend(skipped_notes(skipped))
+        found.notes.extend(skipped_command_notes(skipped))
         return found
 
-    def replay(self, now: int) -> None:
+    def replay_log(self, now: int) -> None:
         """Load the log alone into an empty keyspace, for DEBUG LOADAOF; no client is served meanwhile.
 
         Raises HeadraceError, OSError; also for a log that ends within a record.
         """
         skips = self.config.flag("load-skip-foreign-types")
         recover(
-            self.files,
-            self.names,
+            self.data_directory,
+            self.log_file_names,
             self.engine.keyspace,
-            log_replayer(self.engine, now, skips)[0],
+            log_replayer_and_skipped(self.engine, now, skips)[0],
             appendonly=True,
             dbfilename=self.config.text("dbfilename"),
             truncated_ok=False,
@@ -135,7 +137,7 @@ class Startup:
 
     def _progress(self, file: str, done: int, total: int) -> None:
         """Run a turn of the event loop between two records, so that clients get LOADING."""
-        self.file, self.bytes_done, self.bytes_total = file, done, total
+        self.current_file_name, self.bytes_done, self.bytes_total = file, done, total
         now = time.time()
         if 0 <= now - self.last_turn_s < TURN_S:
             return
@@ -162,7 +164,10 @@ class Startup:
         def show() -> None:
             bars.start()
             bars.update(
-                task, description=f"loading {self.file}", completed=self.bytes_done, total=self.bytes_total
+                task,
+                description=f"loading {self.current_file_name}",
+                completed=self.bytes_done,
+                total=self.bytes_total,
             )
 
         self.draw_progress_bar = show
@@ -172,7 +177,7 @@ class Startup:
             self.draw_progress_bar = None
             bars.stop()
 
-    def info(self) -> Section:
+    def info(self) -> InfoFields:
         """Return INFO's fields of a running load."""
         seconds = max(time.time() - self.started_s, 0.001)
         left = (self.bytes_total - self.bytes_done) * seconds / self.bytes_done if self.bytes_done else 0
@@ -198,7 +203,7 @@ def reduced_gc() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     thresholds = gc.get_threshold()
-    gc.set_threshold(YOUNG_OBJECTS, *thresholds[1:])
+    gc.set_threshold(GC_YOUNG_THRESHOLD, *thresholds[1:])
     try:
         yield
     finally:

@@ -21,14 +21,16 @@ class Connection:
     session: Session
     parser: RequestParser
     tls: TlsConnection | None  # encrypts between descriptor and parser; None: plain TCP
-    watched: Public[cython.uint]  # the epoll events that it is registered for
-    ready: cython.bint  # has requests to execute: it is in EventLoop.ready
+    watched_events: Public[cython.uint]  # the epoll events that it is registered for
+    has_ready_requests: cython.bint  # has requests to execute: it is in EventLoop.ready_connections
     flush_scheduled: cython.bint  # is in EventLoop.to_flush
     throttled: cython.bint  # its requests wait until the client has read its replies
-    backlog_bytes: cython.Py_ssize_t  # its part of EventLoop.backlog_bytes
+    excess_buffer_bytes: cython.Py_ssize_t  # its part of EventLoop.excess_buffer_bytes
     # its replies and requests wait until its changes are durable, or replicas have them
     awaiting_commit: Public[cython.bint]
-    source: Public[Any]  # of a replica: fill() puts more to send into its buffer; None for other clients
+    output_source: Public[
+        Any
+    ]  # of a replica: fill() puts more to send into its buffer; None for other clients
     eof: cython.bint  # the client has closed its sending side
     closed: Public[cython.bint]
 
@@ -37,12 +39,12 @@ class Connection:
         self.session = session
         self.tls = tls
         self.parser = RequestParser()
-        self.watched = 0
-        self.ready = False
+        self.watched_events = 0
+        self.has_ready_requests = False
         self.flush_scheduled = False
         self.throttled = False
-        self.backlog_bytes = 0
+        self.excess_buffer_bytes = 0
         self.awaiting_commit = False
-        self.source = None
+        self.output_source = None
         self.eof = False
         self.closed = False

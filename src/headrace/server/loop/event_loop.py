@@ -9,7 +9,7 @@ calls the interpreter.
 
 If commit() returns False, the replies to clients that changed data in this turn are held, together with
 their connections: nothing is read from them or sent to them until release_replies(). With await_replicas()
-they are held after the commit, too, until release().
+they are held after the commit, too, until release_connections().
 
 A client that has sent more than the budget continues in the next turn, which then does not wait in poll.
 A client that does not read its replies does not stall others: unsent bytes stay in its buffer. Past a limit
@@ -43,13 +43,15 @@ from headrace.server.loop.tls_connection import TlsConnection
 from headrace.visibility import Public
 
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
-SHARE_BYTES = cython.declare(cython.Py_ssize_t, 32 * 1024)  # of short requests: other clients wait for all
+SHORT_READ_BYTES = cython.declare(
+    cython.Py_ssize_t, 32 * 1024
+)  # of short requests: other clients wait for all
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
-BACKLOG_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_OF_ALL_MAX)
-UNAUTHENTICATED_MAX = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
-AHEAD_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
+EXCESS_BUFFER_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_OF_ALL_MAX)
+UNAUTHENTICATED_REQUEST_BYTES = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
+BLOCKED_BUFFER_MAX = cython.declare(cython.Py_ssize_t, limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX)
 EVENTS_MAX = cython.declare(cython.Py_ssize_t, 1024)
 WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll accepts at most 24 days
 
@@ -74,7 +76,7 @@ class EventLoop:
     # gets the clients whose replies wait for replicas, after the commit; see replication/write_quorum.py
     await_replicas: Public[Callable[[list[Connection]], None] | None]
     # work between turns: does some of it, and returns in how many ms to call it again. None: no work
-    background: Public[Callable[[], int] | None]
+    background_work: Public[Callable[[], int] | None]
     background_at_ns: cython.longlong  # when to call it
     timer: Callable[[int], int] | None  # see set_timer()
     tasks: list[Callable[[], None]]  # see call_between_turns()
@@ -84,51 +86,53 @@ class EventLoop:
     timer_idle_until: cython.longlong
     interrupted: cython.bint  # run() is to return
     bulk_max: Public[cython.longlong]  # bytes of the longest argument that a new client may send
-    query_max: Public[cython.longlong]  # bytes of requests not yet executed; a client with more is closed
+    query_buffer_max: Public[
+        cython.longlong
+    ]  # bytes of requests not yet executed; a client with more is closed
     output_monitor: OutputBufferMonitor  # closes clients that leave too many reply bytes unread
     query_limit_disconnections: Public[cython.longlong]
-    backlog_bytes: (
+    excess_buffer_bytes: (
         cython.Py_ssize_t
     )  # bytes of unread replies above UNSENT_MAX, and of requests that wait for them
-    received: Public[cython.longlong]
-    sent: Public[cython.longlong]
+    received_bytes: Public[cython.longlong]
+    sent_bytes: Public[cython.longlong]
     poller: select.epoll
     poll_fd: cython.int  # its descriptor
-    events: bytearray  # the events that the last poll returned
+    event_buffer: bytearray  # the events that the last poll returned
     events_p: cython.p_uchar
     listener_fds: set[int]  # the descriptors of listeners
     handlers: dict[int, Callable[[], None]]  # of descriptors that belong to no client: called when readable
     connections: dict[int, Connection]
     handshakes: Handshakes  # of TLS clients
-    ready: list[Connection]
+    ready_connections: list[Connection]
     to_flush: list[Connection]
     awaiting_commit: list[Connection]
     request_pool: BufferPool  # for clients that send much at once, one after the other
     reply_pool: BufferPool
     scratch: bytearray
-    p: cython.p_uchar
+    scratch_p: cython.p_uchar
 
     def __init__(self, engine: Engine, clock: RealClock) -> None:
-        self.engine, self.clock, self.commit, self.background = engine, clock, None, None
+        self.engine, self.clock, self.commit, self.background_work = engine, clock, None, None
         self.await_replicas = self.timer = None
         self.tasks, self.in_task = [], False
         self.commit_required = self.interrupted = False
         self.timer_idle_from = self.timer_idle_until = self.background_at_ns = 0
-        self.bulk_max, self.query_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
+        self.bulk_max, self.query_buffer_max = limits.BULK_BYTES_MAX, limits.QUERY_BYTES_MAX
         self.output_monitor, self.handshakes = OutputBufferMonitor(), Handshakes()
-        self.clock_watch = ClockWatch(clock, engine.on_clock_set, self.output_monitor.shift_clock)
-        self.backlog_bytes = 0
-        self.received = self.sent = self.query_limit_disconnections = 0
+        self.clock_watch = ClockWatch(clock, engine.on_clock_set, self.output_monitor.shift_recorded_times)
+        self.excess_buffer_bytes = 0
+        self.received_bytes = self.sent_bytes = self.query_limit_disconnections = 0
         self.poller = select.epoll()
         self.poll_fd = self.poller.fileno()
-        self.events = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
-        self.events_p = self.events
+        self.event_buffer = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
+        self.events_p = self.event_buffer
         self.handlers, self.connections = {}, {}
         self.listener_fds = set()
-        self.ready, self.to_flush, self.awaiting_commit = [], [], []
+        self.ready_connections, self.to_flush, self.awaiting_commit = [], [], []
         self.request_pool, self.reply_pool = BufferPool(), BufferPool()
         self.scratch = bytearray(READ_BYTES)
-        self.p = self.scratch
+        self.scratch_p = self.scratch
 
     def add_reader(self, fd: int, handler: Callable[[], None]) -> None:
         """Call handler in every turn in which fd is readable."""
@@ -163,7 +167,7 @@ class EventLoop:
         self.connections[fd] = connection
         if tls is not None:
             self.handshakes.start(connection)
-        connection.watched = IN
+        connection.watched_events = IN
         return connection
 
     def close(self) -> None:
@@ -183,18 +187,18 @@ class EventLoop:
         self.timer = timer
 
     def call_between_turns(self, task: Callable[[], None]) -> None:
-        """Call task once, before the next turn. A long one calls run_turn() now and then."""
+        """Call task once, before the next turn. A long one calls run_turn_with_timer() now and then."""
         self.tasks.append(task)
 
     def run(self) -> None:
         """Run turns until interrupt()."""
         while not self.interrupted:
-            self.run_turn(-1)
+            self.run_turn_with_timer(-1)
             system.run_signal_handlers()
         self.interrupted = False
 
     @cython.ccall
-    def run_turn(self, wait_max: cython.longlong) -> cython.void:
+    def run_turn_with_timer(self, wait_max: cython.longlong) -> cython.void:
         """Do what is due between two turns, and run a turn, which waits up to wait_max ms; -1: no limit."""
         now: cython.longlong = self.clock.now_ms()
         wait: cython.longlong = -1
@@ -204,8 +208,8 @@ class EventLoop:
             wait = self.timer_idle_until - now
         elif self.timer is not None:
             wait = self.timer(now)
-        if self.background is not None:
-            again = self._work_in_background(self.background)
+        if self.background_work is not None:
+            again = self._work_in_background(self.background_work)
             if wait < 0 or again < wait:
                 wait = again
         if self.tasks and self.run_tasks():
@@ -271,10 +275,10 @@ class EventLoop:
             # A blocked client times out by elapsed time, not when the clock is set.
             self.clock_watch.check_clock()
             engine.tick(now)
-        if self.ready:
+        if self.ready_connections:
             engine.timing.begin()
             self._execute(now)
-        if engine.woken or engine.killed_sessions:
+        if engine.woken_sessions or engine.killed_sessions:
             self._serve_woken(None)
         if self.commit is not None and (engine.effects.items or self.commit_required):
             self.commit_required = False
@@ -282,7 +286,7 @@ class EventLoop:
                 self._hold_replies(offset)
             elif self.await_replicas is not None:
                 self._hold_for_replicas(self.await_replicas, self._writers_since(offset))
-            if engine.woken or engine.killed_sessions:  # clients that waited for the commit itself
+            if engine.woken_sessions or engine.killed_sessions:  # clients that waited for the commit itself
                 self._serve_woken(None)
         if self.to_flush:
             self._send_replies()
@@ -290,7 +294,7 @@ class EventLoop:
     @cython.cfunc
     def _poll_timeout(self, most_ms: cython.longlong, deadline: cython.longlong) -> cython.int:
         """Return the milliseconds to wait: 0 with work left, at most until the deadline, -1 for no limit."""
-        if self.ready or self.to_flush or self.engine.woken:
+        if self.ready_connections or self.to_flush or self.engine.woken_sessions:
             return 0
         left: cython.longlong = -1 if most_ms < 0 else min(most_ms, WAIT_MAX_MS)
         if deadline >= 0:
@@ -313,9 +317,9 @@ class EventLoop:
         """Handle epoll's event of a client: readable, writable, or closed by the other side."""
         if what & OUT:
             self.schedule_flush(connection)
-        if connection.ready:
+        if connection.has_ready_requests:
             return  # earlier requests are executed first
-        if connection.watched & IN:
+        if connection.watched_events & IN:
             if what & (IN | GONE):
                 self._read(connection)
         elif what & GONE:
@@ -325,18 +329,18 @@ class EventLoop:
     def _read(self, connection: Connection) -> cython.void:
         parser: RequestParser = connection.parser
         pending: cython.Py_ssize_t = parser.pending_bytes()
-        most: cython.Py_ssize_t = SHARE_BYTES if pending < SHARE_BYTES else READ_BYTES
+        most: cython.Py_ssize_t = SHORT_READ_BYTES if pending < SHORT_READ_BYTES else READ_BYTES
         if connection.session.must_authenticate:
-            most = max(UNAUTHENTICATED_MAX - pending, 1)
+            most = max(UNAUTHENTICATED_REQUEST_BYTES - pending, 1)
         n: cython.Py_ssize_t
         try:
-            n = self._receive(connection, most, pending >= SHARE_BYTES)
+            n = self._receive(connection, most, pending >= SHORT_READ_BYTES)
         except MemoryError:
             self.drop_with_reason(connection, NO_MEMORY)
             return
         if n > 0:
-            self.received += n
-            if parser.pending_bytes() + connection.session.multi_queue_bytes() > self.query_max:
+            self.received_bytes += n
+            if parser.pending_bytes() + connection.session.multi_queue_bytes() > self.query_buffer_max:
                 self.query_limit_disconnections += 1
                 self.drop_with_reason(
                     connection, "it has sent more unexecuted requests than client-query-buffer-limit allows"
@@ -344,8 +348,8 @@ class EventLoop:
             elif connection.throttled:
                 self._watch(connection)
             elif connection.session.waiting is None:
-                connection.ready = True
-                self.ready.append(connection)
+                connection.has_ready_requests = True
+                self.ready_connections.append(connection)
             elif connection.eof:
                 self.drop(connection)
             else:
@@ -374,26 +378,26 @@ class EventLoop:
                 parser.filled += n
             return n
         if connection.tls is None:
-            n = descriptors.read(connection.fd, self.p, 0, most)
+            n = descriptors.read(connection.fd, self.scratch_p, 0, most)
         else:
             n = self.handshakes.read(connection, self.scratch)
-            if connection.tls.unsent:
+            if connection.tls.unsent_encrypted:
                 self._watch(connection)
         if n > 0:
-            parser.feed_from(self.p, 0, n)
+            parser.feed_from(self.scratch_p, 0, n)
         return n
 
     @cython.cfunc
     def _execute(self, now: cython.longlong) -> cython.void:
         """Execute requests of every ready client, each within the budget."""
-        batch: list[Connection] = self.ready
+        batch: list[Connection] = self.ready_connections
         connection: Connection
         share: cython.Py_ssize_t = REQUESTS_MAX
         if len(batch) * REQUESTS_MAX > REQUESTS_OF_ALL:
             share = max(REQUESTS_OF_ALL // len(batch), 1)
-        self.ready = []
+        self.ready_connections = []
         for connection in batch:
-            connection.ready = False
+            connection.has_ready_requests = False
             if not connection.closed and not connection.awaiting_commit:
                 self._execute_requests_of(connection, now, share)
                 self.schedule_flush(connection)
@@ -409,12 +413,12 @@ class EventLoop:
         i: cython.Py_ssize_t
         now: cython.longlong = self.clock.now_ms()
         uncommitted: list[Connection] = self._take_uncommitted()
-        kept: list[Connection] = self.ready  # those of this turn are in a batch of _execute()
+        kept: list[Connection] = self.ready_connections  # those of this turn are in a batch of _execute()
         batch: list[Connection] = []
-        self.ready = []
+        self.ready_connections = []
         for connection in self.connections.values():
-            if connection.ready and connection.session is not busy:
-                connection.ready = False
+            if connection.has_ready_requests and connection.session is not busy:
+                connection.has_ready_requests = False
                 batch.append(connection)
         found: cython.Py_ssize_t = descriptors.wait(self.poll_fd, events, EVENTS_MAX, 0)
         for i in range(found):
@@ -425,11 +429,11 @@ class EventLoop:
                     self._on_event(connection, descriptors.event_what(events, i))
             elif fd in self.listener_fds:
                 self.handlers[fd]()
-        self.ready += batch
+        self.ready_connections += batch
         self._execute(now)
-        kept += self.ready
-        self.ready = kept
-        if self.engine.woken or self.engine.killed_sessions:
+        kept += self.ready_connections
+        self.ready_connections = kept
+        if self.engine.woken_sessions or self.engine.killed_sessions:
             self._serve_woken(busy)
         # The reply of the busy session is not complete, and its earlier changes may not be in the log.
         others: list[Connection] = []
@@ -472,10 +476,12 @@ class EventLoop:
                 parser.unauthenticated = session.must_authenticate
                 argv = parser.next()
                 if argv is None:
-                    if session.must_authenticate and parser.pending_bytes() >= UNAUTHENTICATED_MAX:
+                    if session.must_authenticate and parser.pending_bytes() >= UNAUTHENTICATED_REQUEST_BYTES:
                         self.drop_with_reason(connection, "it has sent too many bytes before authenticating")
                     if session.is_replica:
-                        session.active_ms = now  # it may have sent a line feed: it is loading a snapshot
+                        session.last_request_ms = (
+                            now  # it may have sent a line feed: it is loading a snapshot
+                        )
                     return
                 self.engine.execute(session, argv, now)
                 left -= 1
@@ -492,8 +498,8 @@ class EventLoop:
         except MemoryError:
             self.drop_with_reason(connection, NO_MEMORY)
             return
-        connection.ready = True
-        self.ready.append(connection)
+        connection.has_ready_requests = True
+        self.ready_connections.append(connection)
 
     @cython.cfunc
     def _serve_woken(self, busy: Session | None) -> cython.void:
@@ -515,15 +521,15 @@ class EventLoop:
                 self.drop(connection)
         for session in woken:
             if session is busy:
-                self.engine.woken.append(session)
+                self.engine.woken_sessions.append(session)
                 continue
             connection = session.transport
             if connection is None:
                 continue
             self.schedule_flush(connection)
-            if not connection.ready and connection.parser.pending_bytes() > 0:
-                connection.ready = True
-                self.ready.append(connection)
+            if not connection.has_ready_requests and connection.parser.pending_bytes() > 0:
+                connection.has_ready_requests = True
+                self.ready_connections.append(connection)
 
     @cython.ccall
     def schedule_flush(self, connection: Connection) -> cython.void:
@@ -578,7 +584,7 @@ class EventLoop:
         if self.await_replicas is not None:
             self._hold_for_replicas(self.await_replicas, [c for c in batch if not c.closed])
         else:
-            self.release(batch)
+            self.release_connections(batch)
 
     @cython.cfunc
     def _writers_since(self, offset: cython.longlong) -> list[Connection]:
@@ -594,23 +600,27 @@ class EventLoop:
     def _hold_for_replicas(
         self, hold: Callable[[list[Connection]], None], batch: list[Connection]
     ) -> cython.void:
-        """Hold connections until release(): replicas must have their changes."""
+        """Hold connections until release_connections(): replicas must have their changes."""
         connection: Connection
         hold(batch)
         for connection in batch:
             connection.awaiting_commit = True
             self._watch(connection)
 
-    def release(self, batch: list[Connection]) -> None:
+    def release_connections(self, batch: list[Connection]) -> None:
         """Send the replies of these connections in this turn, and continue their requests."""
         connection: Connection
         for connection in batch:
             connection.awaiting_commit = False
             if connection.closed:
                 continue
-            if not connection.ready and not connection.throttled and connection.parser.pending_bytes() > 0:
-                connection.ready = True
-                self.ready.append(connection)
+            if (
+                not connection.has_ready_requests
+                and not connection.throttled
+                and connection.parser.pending_bytes() > 0
+            ):
+                connection.has_ready_requests = True
+                self.ready_connections.append(connection)
             self.schedule_flush(connection)
 
     @cython.cfunc
@@ -618,8 +628,8 @@ class EventLoop:
         """Send what the socket accepts. Then continue, wait until it is writable, or close it."""
         session: Session = connection.session
         reply: ReplyWriter = session.reply
-        if connection.source is not None:
-            connection.source.fill()
+        if connection.output_source is not None:
+            connection.output_source.fill_output_buffer()
         n: cython.Py_ssize_t = reply.pending_bytes()
         if reply.overflowed:
             self.output_monitor.disconnections += 1
@@ -636,12 +646,12 @@ class EventLoop:
                 self.drop(connection)
                 return
             if n > 0:
-                self.sent += n
-                reply.sent(n)
-            if connection.source is not None:
-                connection.source.fill()
+                self.sent_bytes += n
+                reply.mark_sent(n)
+            if connection.output_source is not None:
+                connection.output_source.fill_output_buffer()
             n = reply.pending_bytes()
-            if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_limit(
+            if (n > 0 or self.output_monitor.any_over_soft_limit) and self.output_monitor.exceeds_hard_limit(
                 connection, session, n, self.clock.now_ms()
             ):
                 self.output_monitor.disconnections += 1
@@ -651,9 +661,9 @@ class EventLoop:
                 return
         if connection.throttled and n <= UNSENT_MAX:
             connection.throttled = False
-            connection.ready = True
-            self.ready.append(connection)
-        if n == 0 and (session.closing or (connection.eof and not connection.ready)):
+            connection.has_ready_requests = True
+            self.ready_connections.append(connection)
+        if n == 0 and (session.closing or (connection.eof and not connection.has_ready_requests)):
             self.drop(connection)
         else:
             self._watch(connection)
@@ -665,9 +675,9 @@ class EventLoop:
         backlog: cython.Py_ssize_t = 0
         if unsent > UNSENT_MAX:
             backlog = unsent - UNSENT_MAX + connection.parser.pending_bytes()
-        self.backlog_bytes += backlog - connection.backlog_bytes
-        connection.backlog_bytes = backlog
-        return 2 * backlog <= BACKLOG_MAX - self.backlog_bytes
+        self.excess_buffer_bytes += backlog - connection.excess_buffer_bytes
+        connection.excess_buffer_bytes = backlog
+        return 2 * backlog <= EXCESS_BUFFER_MAX - self.excess_buffer_bytes
 
     @cython.cfunc
     def _watch(self, connection: Connection) -> cython.void:
@@ -675,7 +685,7 @@ class EventLoop:
         session: Session = connection.session
         unsent: cython.Py_ssize_t = session.reply.pending_bytes()
         watched: cython.uint = OUT if unsent > 0 else 0
-        if connection.tls is not None and connection.tls.unsent:
+        if connection.tls is not None and connection.tls.unsent_encrypted:
             watched = OUT
         if connection.awaiting_commit:
             watched = 0 if connection.eof else GONE
@@ -683,15 +693,16 @@ class EventLoop:
             not connection.eof
             and not session.closing
             and (
-                (unsent <= UNSENT_MAX and connection.backlog_bytes == 0) or self._has_backlog_room(connection)
+                (unsent <= UNSENT_MAX and connection.excess_buffer_bytes == 0)
+                or self._has_backlog_room(connection)
             )
         ):
-            if session.waiting is None or connection.parser.pending_bytes() <= AHEAD_MAX:
+            if session.waiting is None or connection.parser.pending_bytes() <= BLOCKED_BUFFER_MAX:
                 watched |= IN
             else:
                 watched |= GONE
-        if watched != connection.watched:
-            connection.watched = watched
+        if watched != connection.watched_events:
+            connection.watched_events = watched
             self.poller.modify(connection.fd, watched)
 
     @cython.ccall
@@ -707,10 +718,10 @@ class EventLoop:
             return
         connection.closed = True
         connection.session.transport = None
-        if connection.source is not None:
-            connection.source.close()
-            connection.source = None
-        self.backlog_bytes -= connection.backlog_bytes
+        if connection.output_source is not None:
+            connection.output_source.close()
+            connection.output_source = None
+        self.excess_buffer_bytes -= connection.excess_buffer_bytes
         self.engine.close(connection.session)
         del self.connections[connection.fd]
         if connection.tls is not None:

@@ -70,7 +70,7 @@ class Handshakes:
         connection.eof = tls.eof  # if it came with a request, no later event reports it
         return n
 
-    def stalled(self, now: cython.longlong) -> list[Connection]:
+    def stalled_connections(self, now: cython.longlong) -> list[Connection]:
         """Return the clients whose handshake takes too long."""
         since: cython.longlong = now - 1000 * SECONDS_MAX
         return [c for c in self.in_progress.values() if c.session.created_ms < since]

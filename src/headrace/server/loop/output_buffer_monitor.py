@@ -21,7 +21,7 @@ from headrace.commands.tracking_state import TrackingState
 from headrace.server.config.buffer_limits import BufferLimit, OutputBufferLimits
 from headrace.visibility import Public
 
-UNAUTHENTICATED_MAX = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
+UNAUTHENTICATED_UNSENT_BYTES = cython.declare(cython.longlong, limits.UNAUTHENTICATED_UNSENT_BYTES_MAX)
 
 
 @cython.final
@@ -45,7 +45,7 @@ class OutputBufferMonitor:
     def apply(self, buffers: OutputBufferLimits) -> None:
         """Set the limits."""
         self.class_limits = buffers
-        self.smallest_limit = UNAUTHENTICATED_MAX
+        self.smallest_limit = UNAUTHENTICATED_UNSENT_BYTES
         self.reply_limit = max(
             hard or limits.REPLY_BYTES_MAX for hard in (buffers.normal.hard, buffers.pubsub.hard)
         )
@@ -54,18 +54,18 @@ class OutputBufferMonitor:
                 self.smallest_limit = bound
 
     @cython.ccall
-    def exceeds_limit(
+    def exceeds_hard_limit(
         self, connection: object, session: Session, n: cython.longlong, now: cython.longlong
     ) -> cython.bint:
         """Return whether n unread bytes are above the hard limit; record when a soft limit is first exceeded.
 
-        Before authentication UNAUTHENTICATED_MAX is a hard limit, too.
+        Before authentication UNAUTHENTICATED_REQUEST_BYTES is a hard limit, too.
         """
         if n <= self.smallest_limit:
             if self.any_over_soft_limit:
                 self._forget(connection)
             return False
-        if session.must_authenticate and n > UNAUTHENTICATED_MAX:
+        if session.must_authenticate and n > UNAUTHENTICATED_UNSENT_BYTES:
             return True
         limit = self._limit_of(session)
         if limit.soft > 0 and limit.seconds > 0 and n > limit.soft:
@@ -89,11 +89,11 @@ class OutputBufferMonitor:
         self.over_since_ms.pop(connection, None)
         self.any_over_soft_limit = len(self.over_since_ms) > 0
 
-    def shift_clock(self, by_ms: int) -> None:
+    def shift_recorded_times(self, by_ms: int) -> None:
         """Shift the recorded times: the clock was set by so many milliseconds."""
         self.over_since_ms = {connection: since + by_ms for connection, since in self.over_since_ms.items()}
 
-    def overdue(self, now_ms: int) -> list[Any]:
+    def take_overdue_connections(self, now_ms: int) -> list[Any]:
         """Return the connections that have been above a soft limit for too long; the caller closes them.
 
         Stops tracking those, closed connections, and those that are below the limit again.

@@ -7,7 +7,8 @@
 OpenSSL never sees the descriptor, so nothing here waits. Two things are true after every call:
 
 - All complete records are decrypted: no request stays inside OpenSSL, where epoll does not see it.
-- Encrypted bytes that did not fit into the socket are in `unsent`. The reply bytes that they stand for still
+- Encrypted bytes that did not fit into the socket are in `unsent_encrypted`. The reply bytes that they stand
+for still
   count as unsent, so that the event loop sees that something is left.
 """
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import ssl  # loaded by tls.py, when there is a port for it
 
 # Plaintext of a record; OpenSSL's buffers grow no larger.
-PIECE = cython.declare(cython.Py_ssize_t, 16 * 1024)
+RECORD_PLAINTEXT_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
 RECORD_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024 + 256 + 5)  # RFC 8446, 5.2; with its header
 WRITE_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # of replies, in one call
 COPIED_MAX = cython.declare(cython.Py_ssize_t, 2048)  # so few bytes are copied faster than a view is made
@@ -41,8 +42,8 @@ WANT_READ = cython.declare(cython.int, 2)  # ssl.SSL_ERROR_WANT_READ: a record i
 class TlsConnection:
     """The server's end of a TLS connection. It begins with the handshake, which read() continues."""
 
-    incoming: Any  # ssl.MemoryBIO, and so is outgoing
-    outgoing: Any
+    incoming_bio: Any  # ssl.MemoryBIO, and so is outgoing
+    outgoing_bio: Any
     ssl_object: Any  # an ssl.SSLObject
     # What reads and writes for it: its own read() and write() are functions of Python that only pass on their
     # arguments, which costs some percent of a small request.
@@ -50,8 +51,8 @@ class TlsConnection:
     handshaking: cython.bint
     eof: cython.bint  # the client has sent close_notify
     error: str  # why it is broken; empty if the client just disconnected
-    unsent: bytes  # encrypted bytes that the socket has not accepted yet
-    unsent_plaintext: cython.Py_ssize_t  # bytes of replies that are in `unsent`
+    unsent_encrypted: bytes  # encrypted bytes that the socket has not accepted yet
+    unsent_plaintext_bytes: cython.Py_ssize_t  # bytes of replies that are in `unsent_encrypted`
     on_handshake_done: Any  # called with the Connection when the handshake is complete
 
     def __init__(
@@ -67,15 +68,15 @@ class TlsConnection:
             on_complete: called with the Connection when the handshake is complete.
         """
         self.on_handshake_done = on_complete
-        self.incoming = incoming
-        self.outgoing = outgoing
+        self.incoming_bio = incoming
+        self.outgoing_bio = outgoing
         self.ssl_object = ssl_object
         self.raw_ssl_object = getattr(ssl_object, "_sslobj", ssl_object)
         self.handshaking = True
         self.eof = False
         self.error = ""
-        self.unsent = b""
-        self.unsent_plaintext = 0
+        self.unsent_encrypted = b""
+        self.unsent_plaintext_bytes = 0
 
     @cython.ccall
     def read(self, fd: cython.int, scratch: bytearray) -> cython.Py_ssize_t:
@@ -119,7 +120,7 @@ class TlsConnection:
         at: cython.Py_ssize_t = RECORD_MAX
         while at < end and not self.eof:
             size = min(RECORD_MAX, end - at)
-            self.incoming.write(
+            self.incoming_bio.write(
                 mem.to_bytes(p, at, size) if size <= COPIED_MAX else memoryview(scratch)[at : at + size]
             )
             at += size
@@ -127,7 +128,7 @@ class TlsConnection:
                 if self.handshaking:
                     self.ssl_object.do_handshake()
                     self.handshaking = False
-                while self.incoming.pending and not self.eof:
+                while self.incoming_bio.pending and not self.eof:
                     n = self.raw_ssl_object.read(
                         len(scratch) - filled, scratch if filled == 0 else memoryview(scratch)[filled:]
                     )
@@ -145,16 +146,16 @@ class TlsConnection:
         """Encrypt the n bytes at p[at:], and send as much as the socket accepts.
 
         Returns how many of them are sent completely, or BROKEN. The next call must begin with the byte after
-        those: some of the next ones may be encrypted already, in `unsent`.
+        those: some of the next ones may be encrypted already, in `unsent_encrypted`.
         """
         done: cython.Py_ssize_t = 0
-        if self.unsent:
+        if self.unsent_encrypted:
             if not self._flush(fd):
                 return BROKEN
-            if self.unsent:
+            if self.unsent_encrypted:
                 return 0
-            done = self.unsent_plaintext
-            self.unsent_plaintext = 0
+            done = self.unsent_plaintext_bytes
+            self.unsent_plaintext_bytes = 0
         if self.handshaking or done >= n:
             return done
         pieces: list[bytes] = []
@@ -163,25 +164,25 @@ class TlsConnection:
         size: cython.Py_ssize_t
         try:
             while begin < end:
-                size = min(PIECE, end - begin)
+                size = min(RECORD_PLAINTEXT_MAX, end - begin)
                 self.raw_ssl_object.write(mem.to_bytes(p, at + begin, size))
-                pieces.append(self.outgoing.read())
+                pieces.append(self.outgoing_bio.read())
                 begin += size
         except (OSError, ValueError, MemoryError) as wrong:
             self.error = describe_error(wrong)
             return BROKEN
-        self.unsent = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.unsent_encrypted = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if not self._flush(fd):
             return BROKEN
-        if self.unsent:
-            self.unsent_plaintext = end - done
+        if self.unsent_encrypted:
+            self.unsent_plaintext_bytes = end - done
             return done
         return end
 
     @cython.ccall
     def close_notify(self, fd: cython.int) -> cython.void:
         """Send close_notify, if everything before it could be sent."""
-        if self.handshaking or self.error or self.unsent:
+        if self.handshaking or self.error or self.unsent_encrypted:
             return
         with suppress(OSError, ValueError, MemoryError):  # the client has not sent its own yet, and need not
             self.ssl_object.unwrap()
@@ -190,16 +191,16 @@ class TlsConnection:
     @cython.cfunc
     def _flush(self, fd: cython.int) -> cython.bint:
         """Write pending bytes as far as the socket accepts them; return False if the connection is broken."""
-        if self.outgoing.pending:
-            self.unsent += self.outgoing.read()
-        if not self.unsent:
+        if self.outgoing_bio.pending:
+            self.unsent_encrypted += self.outgoing_bio.read()
+        if not self.unsent_encrypted:
             return True
-        size: cython.Py_ssize_t = len(self.unsent)
-        n: cython.Py_ssize_t = descriptors.write(fd, mem.borrow(self.unsent, size), 0, size)
+        size: cython.Py_ssize_t = len(self.unsent_encrypted)
+        n: cython.Py_ssize_t = descriptors.write(fd, mem.borrow(self.unsent_encrypted, size), 0, size)
         if n == BROKEN:
             return False
         if n > 0:
-            self.unsent = self.unsent[n:]
+            self.unsent_encrypted = self.unsent_encrypted[n:]
         return True
 
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 ACCEPTS_MAX = 1000  # in one turn
 KEEPALIVE_MAX_S = 32767  # Linux refuses more
-PORTS = ("port", "tls-port")
+PORT_DIRECTIVES = ("port", "tls-port")
 
-NO_PORT = "Unable to listen on this port. Check server logs."
+PORT_UNAVAILABLE_ERROR = "Unable to listen on this port. Check server logs."
 
-TOO_MANY = b"-ERR max number of clients reached\r\n"
-PROTECTED = (
+TOO_MANY_CLIENTS_REPLY = b"-ERR max number of clients reached\r\n"
+PROTECTED_MODE_REPLY = (
     b"-DENIED headrace accepts only clients on its own machine while its default user needs no password. To "
     b"accept others, set a password with --requirepass or ACL SETUSER; or, on a network you trust, use "
     b"--protected-mode no.\r\n"
@@ -45,14 +45,14 @@ class Listeners:
         self.ports: dict[str, int] = {}  # by directive; 0 for none
         self.tls: IncomingTls | None = None
         self.unix_path = ""
-        self.rejected = 0  # clients
+        self.rejected_client_count = 0  # clients
         self.accept_failed = False  # a client waits, but accept() fails
         # Closed for a moment when descriptors run out, so that the client can be accepted and told why.
         self.spare_fd = open_spare_descriptor()  # -1 for none
 
     def open(self) -> None:
         """Listen on all configured addresses. Raises HeadraceError if one is not available."""
-        for directive in PORTS:
+        for directive in PORT_DIRECTIVES:
             self._listen_at(directive, self._open_port(directive))
         path = self.config.text("unixsocket")
         if path:
@@ -65,7 +65,7 @@ class Listeners:
 
         Connected clients stay. Raises CommandError if a port is not available; then nothing has changed.
         """
-        moved = [name for name, port in self.ports.items() if self.config.formatted(name) != str(port)]
+        moved = [name for name, port in self.ports.items() if self.config.formatted_value(name) != str(port)]
         fresh: list[list[socket.socket]] = []
         try:
             for directive in moved:
@@ -75,7 +75,7 @@ class Listeners:
                 close_all(opened)
             logging.getLogger("headrace").error("CONFIG SET %s: %s", directive, wrong)
             about_tls = isinstance(wrong, UsageError)
-            raise config_set_error(directive, str(wrong) if about_tls else NO_PORT) from None
+            raise config_set_error(directive, str(wrong) if about_tls else PORT_UNAVAILABLE_ERROR) from None
         else:
             for directive, opened in zip(moved, fresh, strict=True):
                 self._listen_at(directive, opened)
@@ -121,7 +121,7 @@ class Listeners:
 
     def info(self) -> list[str]:
         """Return the fields of INFO for each kind of listener."""
-        binds = "".join(f"bind={word}," for word in self.config.formatted("bind").split())
+        binds = "".join(f"bind={word}," for word in self.config.formatted_value("bind").split())
         ways = [
             f"name={name},{binds}port={port}"
             for name, port in (("tcp", self.port), ("tls", self.tls_port))
@@ -131,7 +131,7 @@ class Listeners:
 
     def _open_port(self, directive: str) -> list[socket.socket]:
         """Return listening sockets for the directive's port, one per address. Raises HeadraceError."""
-        shown = self.config.formatted(directive)
+        shown = self.config.formatted_value(directive)
         if shown == "0":
             return []
         if directive == "tls-port" and self.tls is None:
@@ -231,8 +231,8 @@ class Listeners:
         try:
             client, _ = listener.accept()
             client.setblocking(False)
-            reject(client, TOO_MANY, encrypted)
-            self.rejected += 1
+            reject(client, TOO_MANY_CLIENTS_REPLY, encrypted)
+            self.rejected_client_count += 1
         except OSError:
             pass
         self.spare_fd = open_spare_descriptor()
@@ -241,16 +241,16 @@ class Listeners:
     def _admit(self, client: socket.socket, address: object, encrypted: bool) -> None:
         client.setblocking(False)
         if len(self.loop.connections) >= self.config.number("maxclients"):
-            self.rejected += 1
-            reject(client, TOO_MANY, encrypted)
+            self.rejected_client_count += 1
+            reject(client, TOO_MANY_CLIENTS_REPLY, encrypted)
             return
         if client.family == socket.AF_UNIX:
             name = local_name = f"{self.unix_path}:0"
         else:
             assert isinstance(address, tuple)
             if self._is_protected() and not is_loopback(address[0]):
-                self.rejected += 1
-                reject(client, PROTECTED, encrypted)
+                self.rejected_client_count += 1
+                reject(client, PROTECTED_MODE_REPLY, encrypted)
                 return
             name, local_name = format_address(address), format_address(client.getsockname())
             self._tune(client)

@@ -89,7 +89,7 @@ def tls_context(config: Config) -> ssl.SSLContext:
 class OutgoingTls:
     """The context of connections that this server makes, to its primary."""
 
-    would_block = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    would_block_errors = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
     def __init__(self, config: Config) -> None:
         """Use the server's own certificate as the client's. Raises UsageError."""

@@ -12,17 +12,17 @@ from headrace.engine.engine import Engine
 class ClientBuffers:
     """Bytes of the buffers of several clients: the biggest for requests, the biggest for replies, and all."""
 
-    most_input: int
-    most_output: int
+    largest_input_bytes: int
+    largest_output_bytes: int
     total: int
 
     @classmethod
-    def of(cls, engine: Engine, server: ServerInterface, *, replicas: bool = False) -> ClientBuffers:
+    def measure(cls, engine: Engine, server: ServerInterface, *, replicas: bool = False) -> ClientBuffers:
         """Measure the buffers of the ordinary clients, or of the replicas instead."""
         most_input = most_output = total = 0
         for session in engine.clients.values():
             if session.is_replica == replicas:
-                received, output = sum(server.client_buffers(session)), session.reply.cap
+                received, output = sum(server.client_buffer_bytes(session)), session.reply.cap
                 most_input, most_output = max(most_input, received), max(most_output, output)
                 total += received + output + session.subscription_bytes
         return cls(most_input, most_output, total)

@@ -19,13 +19,13 @@ from headrace.server.observe import memory_limit
 from headrace.server.observe.heap import release_free_memory
 
 GROWTH_BYTES_MIN = 64 << 20
-GROWTH_SHARE = 2  # one in so many bytes of data
+GROWTH_DIVISOR = 2  # one in so many bytes of data
 CHECK_S = 1.0
-TIME_SHARE = 1000  # a collection that took 1 ms is not repeated within a second
+COLLECTION_PAUSE_FACTOR = 1000  # a collection that took 1 ms is not repeated within a second
 
 
 class FullGcTrigger:
-    """Decides when old objects are collected. Call check() between turns of the event loop."""
+    """Decides when old objects are collected. Call collect_if_grown() between turns of the event loop."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class FullGcTrigger:
     ) -> None:
         """resident_bytes: returns the resident memory of the process."""
         self.collections = 0
-        self.found = 0  # objects in cycles
+        self.found_object_count = 0  # objects in cycles
         self._resident_bytes = resident_bytes
         self._clock = clock
         self._lowest: int | None = None  # unaccounted bytes: the least since the last collection
         self._next_check_s = 0.0
         self._next_collection_s = 0.0
 
-    def check(self, accounted_bytes: int, data_bytes: int) -> None:
+    def collect_if_grown(self, accounted_bytes: int, data_bytes: int) -> None:
         """Collect old objects if unaccounted memory has grown, at most once a second."""
         seconds = self._clock()
         if seconds < self._next_check_s:
@@ -50,7 +50,7 @@ class FullGcTrigger:
         unaccounted = self._resident_bytes() - accounted_bytes
         if self._lowest is None or unaccounted < self._lowest:
             self._lowest = unaccounted
-        growth = max(GROWTH_BYTES_MIN, data_bytes // GROWTH_SHARE)
+        growth = max(GROWTH_BYTES_MIN, data_bytes // GROWTH_DIVISOR)
         if unaccounted - self._lowest >= growth and seconds >= self._next_collection_s:
             self._collect(seconds, accounted_bytes)
 
@@ -58,11 +58,11 @@ class FullGcTrigger:
         before = self._resident_bytes() - accounted_bytes
         found = gc.collect()
         took_s = self._clock() - started_s
-        self._next_collection_s = started_s + TIME_SHARE * took_s
+        self._next_collection_s = started_s + COLLECTION_PAUSE_FACTOR * took_s
         release_free_memory()
         self._lowest = self._resident_bytes() - accounted_bytes
         self.collections += 1
-        self.found += found
+        self.found_object_count += found
         log = logging.getLogger("headrace")
         log.log(
             logging.WARNING if found else logging.INFO,

@@ -18,7 +18,7 @@ from headrace.server.config.config import Config
 from headrace.server.config.log_levels import LEVELS, NOTICE
 
 
-class JsonLines(logging.Formatter):
+class JsonLineFormatter(logging.Formatter):
     """One object a line: time in UTC, level, pid, message, and the traceback of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -41,7 +41,7 @@ class JsonLines(logging.Formatter):
 def json_line(level: int, message: str) -> str:
     """Return a line as log-format json writes it, for standard output."""
     record = logging.LogRecord("headrace", level, "", 0, message, None, None)
-    return JsonLines().format(record)
+    return JsonLineFormatter().format(record)
 
 
 class MessageLogFile(logging.FileHandler):
@@ -121,7 +121,7 @@ def apply_message_log_config(config: Config) -> None:
     logger.setLevel(LEVELS[config.text("loglevel")])
     text = EscapingFormatter("%(asctime)s %(levelname)s %(message)s")
     for handler in logger.handlers:
-        handler.setFormatter(JsonLines() if config.text("log-format") == "json" else text)
+        handler.setFormatter(JsonLineFormatter() if config.text("log-format") == "json" else text)
 
 
 def reopen_message_log() -> None:

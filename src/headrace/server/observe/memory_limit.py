@@ -13,14 +13,14 @@ import os
 from pathlib import Path
 
 from headrace.commands.server.memory_report import overhead_bytes
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.engine.engine import Engine
 from headrace.plurals import human_bytes
 from headrace.server.config.config import Config
 
 NO_LIMIT = (1 << 63) - 1
 # What does not exist here.
-ABSENT = (
+ABSENT_INFO_FIELDS = (
     "mem_replica_full_sync_buffer",
     "mem_cluster_links",
     "mem_overhead_db_hashtable_rehashing",
@@ -41,7 +41,7 @@ def update_memory_peak(engine: Engine) -> None:
         eviction.peak, eviction.peak_ms = engine.keyspace.memory.total, engine.keyspace.now
 
 
-def fields(config: Config, engine: Engine, startup: int) -> Section:
+def info_fields(config: Config, engine: Engine, startup: int) -> InfoFields:
     """Return the fields of INFO memory.
 
     startup: the resident memory of the process before any data was loaded, in bytes.
@@ -77,13 +77,13 @@ def fields(config: Config, engine: Engine, startup: int) -> Section:
         ("mem_fragmentation_bytes", max(resident - startup, 0) - used),
         ("mem_not_counted_for_evict", 0),
         ("mem_allocator", "libc"),
-        *((name, 0) for name in ABSENT),
+        *((name, 0) for name in ABSENT_INFO_FIELDS),
         ("lazyfree_pending_objects", engine.keyspace.lazy_free.pending_count()),
         ("lazyfreed_objects", engine.keyspace.lazy_free.freed),
     ]
 
 
-def allocator_fields(used: int, resident: int) -> Section:
+def allocator_fields(used: int, resident: int) -> InfoFields:
     """Return the fields of the allocator. It keeps no statistics: the data's memory counts as allocated."""
     return [
         ("allocator_allocated", used),

@@ -32,13 +32,13 @@ from headrace.server.network.addresses import for_each_address, is_loopback
 if TYPE_CHECKING:
     from headrace.server.observe.metrics_http_server import MetricsServerIPv4
 
-NAME = b"metrics:0"  # the address in CLIENT LIST
+CLIENT_ADDRESS = b"metrics:0"  # the address in CLIENT LIST
 ANSWER_SECONDS = 5.0  # for the event loop to answer a pipeline
 CLOSE_SECONDS = 1.0  # for a thread to end
 READ_BYTES = 1 << 16
 
 
-class Metrics:
+class MetricsEndpoint:
     """The HTTP servers, one for each address, and the connection from their threads to the event loop."""
 
     def __init__(self, config: Config, loop: EventLoop, wake: Callable[[], None]) -> None:
@@ -54,7 +54,7 @@ class Metrics:
 
     def open(self) -> None:
         """Listen on metrics-port, if it is set. Raises HeadraceError if an address is not available."""
-        shown = self.config.formatted("metrics-port")
+        shown = self.config.formatted_value("metrics-port")
         if shown == "0":
             return
         self.port = 0 if shown == "free" else int(shown)
@@ -99,7 +99,7 @@ class Metrics:
         while self.pending_clients:
             client = self.pending_clients.popleft()
             client.setblocking(False)
-            session = self.loop.add_connection(client.detach(), NAME, NAME).session
+            session = self.loop.add_connection(client.detach(), CLIENT_ADDRESS, CLIENT_ADDRESS).session
             session.identity = session.restricted_user = None  # internal: ACL rules do not apply
             session.authenticated, session.must_authenticate = True, False
 

@@ -24,7 +24,7 @@ CONNECTIONS_MAX = 32  # of one address
 TEXT = "text/plain; charset=utf-8"
 
 
-class ScrapedMetrics(Protocol):
+class MetricsSource(Protocol):
     """What a scraper gets: server/observe/metrics.py implements it. Each raises OSError or HeadraceError."""
 
     def allows(self, address: str) -> bool:
@@ -37,7 +37,7 @@ class ScrapedMetrics(Protocol):
         """Return if the server replies."""
 
 
-def listen(metrics: ScrapedMetrics, address: str, port: int) -> MetricsServerIPv4:
+def listen(metrics: MetricsSource, address: str, port: int) -> MetricsServerIPv4:
     """Return a server at the address for these metrics. Raises OSError if the address is not available."""
     handler = type("Handler", (ScrapeHandler,), {"metrics": metrics})
     return (MetricsServerIPv6 if ":" in address else MetricsServerIPv4)((address, port), handler)
@@ -55,7 +55,7 @@ class MetricsServerIPv4(ThreadingMixIn, TCPServer):
         self.handlers: dict[ScrapeHandler, None] = {}  # oldest first
         super().__init__(address, handler)
 
-    def add(self, handler: ScrapeHandler) -> None:
+    def add_handler(self, handler: ScrapeHandler) -> None:
         """Register a running handler.
 
         If there are too many, disconnect the oldest one whose request has not arrived, else this one.
@@ -66,7 +66,7 @@ class MetricsServerIPv4(ThreadingMixIn, TCPServer):
                 reading = (one for one in self.handlers if one.is_reading)
                 next(reading, handler).disconnect()
 
-    def remove(self, handler: ScrapeHandler) -> None:
+    def remove_handler(self, handler: ScrapeHandler) -> None:
         """Remove a handler that has ended."""
         with self.lock:
             self.handlers.pop(handler, None)
@@ -96,9 +96,9 @@ class MetricsServerIPv6(MetricsServerIPv4):
 class ScrapeHandler(BaseHTTPRequestHandler):
     """One request of a scraper."""
 
-    metrics: ScrapedMetrics  # set in a class of its own for each server
+    metrics: MetricsSource  # set in a class of its own for each server
     server: MetricsServerIPv4
-    deadline: threading.Timer
+    deadline_timer: threading.Timer
     is_reading: bool  # the request has not arrived yet
     server_version = "headrace"
     sys_version = ""
@@ -108,12 +108,12 @@ class ScrapeHandler(BaseHTTPRequestHandler):
         super().setup()
         self.is_reading = True
         self._start_timer(REQUEST_SECONDS)
-        self.server.add(self)
+        self.server.add_handler(self)
 
     def finish(self) -> None:
         """Stop the timer."""
-        self.server.remove(self)
-        self.deadline.cancel()
+        self.server.remove_handler(self)
+        self.deadline_timer.cancel()
         super().finish()
 
     def disconnect(self) -> None:
@@ -122,14 +122,14 @@ class ScrapeHandler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def _start_timer(self, seconds: float) -> None:
-        self.deadline = threading.Timer(seconds, self.disconnect)
-        self.deadline.daemon = True
-        self.deadline.start()
+        self.deadline_timer = threading.Timer(seconds, self.disconnect)
+        self.deadline_timer.daemon = True
+        self.deadline_timer.start()
 
     def do_GET(self) -> None:
         """Serve /metrics and /healthz."""
         self.is_reading = False
-        self.deadline.cancel()
+        self.deadline_timer.cancel()
         self._start_timer(HTTP_SECONDS)
         if not self.metrics.allows(self.client_address[0]):
             self._respond(403, "protected-mode: only clients on the server's machine are served\n")

@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 
 
-def notify(state: str) -> None:
+def notify_supervisor(state: str) -> None:
     """Send lines such as READY=1 to the supervisor; do nothing if there is none or it cannot be reached."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from headrace.commands.replication_interface import NotShuttingDown
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
-from headrace.engine.write_gate import SHUTDOWN
+from headrace.engine.write_gate import SHUTDOWN_PAUSE
 from headrace.errors import CommandError
 from headrace.plurals import plural
 from headrace.server.config.config import Config
@@ -58,7 +58,7 @@ class DelayedShutdown:
             return True
         self._finish = finish
         self._deadline_ms = self.primary_side.loop.clock.now_ms() + timeout_ms
-        self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True, SHUTDOWN)
+        self.engine.write_gate.pause(self._deadline_ms + timeout_ms, True, SHUTDOWN_PAUSE)
         self.primary_side.request_acknowledgements()
         LOG.log(NOTICE, "the shutdown waits for %s", self._what_is_missing())
         return True
@@ -77,7 +77,9 @@ class DelayedShutdown:
         return [
             address_of(replica)
             for replica in primary.replicas
-            if replica.is_online and not replica.legacy and replica.acknowledged_offset < primary.end
+            if replica.is_online
+            and not replica.used_legacy_sync
+            and replica.acknowledged_offset < primary.end_offset
         ]
 
     def tick(self, now: int) -> int:
@@ -108,6 +110,6 @@ class DelayedShutdown:
 
     def _end(self, error: CommandError) -> None:
         waiting, self._waiting, self._finish = self._waiting, [], None
-        self.engine.write_gate.end_pause(SHUTDOWN)
+        self.engine.write_gate.end_pause(SHUTDOWN_PAUSE)
         for session in waiting:
             self.engine.unblock(session, error)

@@ -11,7 +11,7 @@ import logging
 from typing import Protocol
 
 from headrace.engine.engine import Engine
-from headrace.engine.write_gate import FAILOVER
+from headrace.engine.write_gate import FAILOVER_PAUSE
 from headrace.errors import CommandError
 from headrace.replication.primary import Primary, Replica
 from headrace.server.config.log_levels import NOTICE
@@ -19,11 +19,11 @@ from headrace.server.replication.primary_side import PrimarySide, address_of
 
 LOG = logging.getLogger("headrace")
 NONE, WAITING, IN_PROGRESS = "no-failover", "waiting-for-sync", "failover-in-progress"
-PAUSE_MS = 1 << 52  # until the failover ends it
+PAUSE_FOREVER_MS = 1 << 52  # until the failover ends it
 POLL_MS = 20
 
 
-class NotAsReplica(CommandError):
+class FailoverOnReplica(CommandError):
     text = "ERR FAILOVER is not valid when server is a replica."
 
 
@@ -89,7 +89,7 @@ class Failover:
         if self.state != NONE:
             raise AlreadyRunning()
         if self.role_switcher.is_replica():
-            raise NotAsReplica()
+            raise FailoverOnReplica()
         if not self.primary_side.primary.replicas:
             raise NoReplicas()
         if force and (host is None or not timeout_ms):
@@ -105,7 +105,7 @@ class Failover:
         self._deadline_ms = self.engine.keyspace.now + timeout_ms if timeout_ms else 0
         self.state = WAITING
         self.primary_side.sends_pings = False  # the offset must stand still
-        self.engine.write_gate.pause(PAUSE_MS, True, FAILOVER)
+        self.engine.write_gate.pause(PAUSE_FOREVER_MS, True, FAILOVER_PAUSE)
         self.primary_side.request_acknowledgements()
         self.primary_side.loop.run_timer_now()
 
@@ -128,7 +128,9 @@ class Failover:
         primary = self.primary_side.primary
         self.primary_side.feed_now()
         late = 0 < self._deadline_ms <= now
-        ready = [replica for replica in self._candidates() if replica.acknowledged_offset >= primary.end]
+        ready = [
+            replica for replica in self._candidates() if replica.acknowledged_offset >= primary.end_offset
+        ]
         if not ready and late and self._force:
             ready = self._candidates()
         if ready:
@@ -177,4 +179,4 @@ class Failover:
         """Reset the state, and let paused writes continue, here or at the new primary."""
         self.state = NONE
         self.primary_side.sends_pings = True
-        self.engine.write_gate.end_pause(FAILOVER)
+        self.engine.write_gate.end_pause(FAILOVER_PAUSE)

@@ -22,9 +22,9 @@ from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.loop.event_loop import EventLoop
 
 READ_BYTES = 64 * 1024
-AHEAD_BYTES = 256 * 1024  # that one replica has not read: then the others wait for it
+UNREAD_BYTES_MAX = 256 * 1024  # that one replica has not read: then the others wait for it
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-MARK_BYTES = 20  # shown as 40 hexadecimal digits
+EOF_MARK_BYTES = 20  # shown as 40 hexadecimal digits
 
 
 class FullSync:
@@ -54,7 +54,7 @@ class FullSync:
         self.replicas = replicas
         self.on_snapshot_sent = complete
         self.done = False
-        self.sent = 0  # bytes passed on through the pipe
+        self.sent_bytes = 0  # bytes passed on through the pipe
         self.eof_mark = b""
         self._path = path
         self._reading = False
@@ -77,7 +77,7 @@ class FullSync:
         if path:
             return
         os.set_blocking(self._read_end, False)
-        self.eof_mark = os.urandom(MARK_BYTES).hex().encode()
+        self.eof_mark = os.urandom(EOF_MARK_BYTES).hex().encode()
         for replica in replicas:
             replica.state = RECEIVES
             replica.connection.source = self
@@ -111,7 +111,7 @@ class FullSync:
 
     def _on_readable(self) -> None:
         data = os.read(self._read_end, READ_BYTES)
-        self.sent += len(data)
+        self.sent_bytes += len(data)
         for replica in self.replicas:
             self._send(replica, data)
         if not data:
@@ -122,9 +122,9 @@ class FullSync:
             self._set_reading(False)
 
     def _is_behind(self, replica: Replica) -> bool:
-        return not replica.connection.closed and replica.session.reply.pending_bytes() > AHEAD_BYTES
+        return not replica.connection.closed and replica.session.reply.pending_bytes() > UNREAD_BYTES_MAX
 
-    def fill(self) -> None:
+    def fill_output_buffer(self) -> None:
         """Read the pipe again if no replica is far behind. Called when a replica has read something."""
         if self._read_end >= 0 and not self._ended and not any(map(self._is_behind, self.replicas)):
             self._set_reading(True)
@@ -136,7 +136,7 @@ class FullSync:
 
     def tick(self) -> None:
         """Finish when the snapshot is written; cancel it when all replicas are closed."""
-        if self.done or (self.is_diskless and not self._ended) or not self.job.has_ended():
+        if self.done or (self.is_diskless and not self._ended) or not self.job.finish_if_ended():
             if not self.done and all(replica.connection.closed for replica in self.replicas):
                 self.cancel()
             return
@@ -166,7 +166,7 @@ class FullSync:
                 if replica.connection.closed:
                     continue
                 replica.state = RECEIVES
-                replica.connection.source = SnapshotFile(self, replica, os.dup(descriptor), size)
+                replica.connection.source = SnapshotFileSource(self, replica, os.dup(descriptor), size)
                 self._send(replica, b"$%d\r\n" % size)
         finally:
             os.close(descriptor)
@@ -202,30 +202,30 @@ class FullSync:
                 self.loop.drop(replica.connection)
 
 
-class SnapshotFile:
-    """Sends a snapshot's file to one replica: fill() puts the next part into its buffer."""
+class SnapshotFileSource:
+    """Sends a snapshot's file to one replica: fill_output_buffer() puts the next part into its buffer."""
 
     def __init__(self, sync: FullSync, replica: Replica, descriptor: int, size: int) -> None:
-        self.sync = sync
+        self.full_sync = sync
         self.replica = replica
         self.descriptor = descriptor
         self.size = size
-        self.sent = 0  # bytes put into the replica's buffer
+        self.sent_bytes = 0  # bytes put into the replica's buffer
 
-    def fill(self) -> None:
+    def fill_output_buffer(self) -> None:
         """Put the next bytes into the replica's buffer if it has read the last ones."""
-        room = AHEAD_BYTES - self.replica.session.reply.pending_bytes()
+        room = UNREAD_BYTES_MAX - self.replica.session.reply.pending_bytes()
         if self.descriptor < 0 or room <= 0:
             return
-        data = os.pread(self.descriptor, room, self.sent)
-        if not data and self.sent < self.size:
-            self.sync.loop.drop_with_reason(self.replica.connection, "its snapshot's file was truncated")
+        data = os.pread(self.descriptor, room, self.sent_bytes)
+        if not data and self.sent_bytes < self.size:
+            self.full_sync.loop.drop_with_reason(self.replica.connection, "its snapshot's file was truncated")
             return
         self.replica.session.reply.raw(data)
-        self.sent += len(data)
-        if self.sent >= self.size:
+        self.sent_bytes += len(data)
+        if self.sent_bytes >= self.size:
             self.close()
-            self.sync.on_snapshot_sent(self.replica)
+            self.full_sync.on_snapshot_sent(self.replica)
 
     def close(self) -> None:
         """Close the file."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Read in one turn of the event loop: 1,300 XADDs of 100 bytes, which take about as many microseconds.
 TURN_BYTES = 128 * 1024
-CLOSED = "the primary has closed the connection"
+CLOSED_REASON = "the primary has closed the connection"
 
 
 class ConnectionEvents(Protocol):
@@ -58,9 +58,9 @@ class PrimaryConnection:
         self.loop = loop
         self.events = events
         self.tls = tls
-        self.would_block: tuple[type[OSError], ...] = (BlockingIOError,)
+        self.would_block_errors: tuple[type[OSError], ...] = (BlockingIOError,)
         if tls is not None:
-            self.would_block += tls.would_block
+            self.would_block_errors += tls.would_block_errors
         self.socket: socket.socket | None = None
         self.address = self.local_address = b""  # of the primary's end and of this one
         self.closed = False
@@ -139,10 +139,10 @@ class PrimaryConnection:
         try:
             if self.tls is None:
                 data = self.socket.recv(TURN_BYTES)
-                reason = "" if data else CLOSED
+                reason = "" if data else CLOSED_REASON
             else:
                 data, reason = self._decrypt(self.socket)
-        except self.would_block:
+        except self.would_block_errors:
             pass
         except OSError as error:
             reason = describe_error(error)
@@ -160,10 +160,10 @@ class PrimaryConnection:
                 piece = tls.recv(left)
                 pieces.append(piece)
                 left -= len(piece)
-                reason = "" if piece else CLOSED
+                reason = "" if piece else CLOSED_REASON
             if not reason:
                 os.eventfd_write(self._wake, 1)  # epoll does not see what is decrypted already
-        except self.would_block:
+        except self.would_block_errors:
             pass
         except OSError as error:
             reason = describe_error(error)

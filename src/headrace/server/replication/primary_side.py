@@ -13,7 +13,7 @@ from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, to_text
 from headrace.keyspace.keyspace_image import KeyspaceImage
-from headrace.persistence.aof.log_buffer import Item
+from headrace.persistence.aof.log_buffer import DatabaseRequest
 from headrace.persistence.rdb import versions
 from headrace.persistence.rdb.encoder_thread import EncoderThread
 from headrace.persistence.rdb.output import RdbOutput
@@ -29,29 +29,29 @@ from headrace.server.disk.snapshot_job import SnapshotJob
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.replication.full_sync import FullSync
 
-SENT_BYTES = 256 * 1024  # of the stream, which one replica has not read yet; more stay in the backlog
+UNREAD_BYTES_MAX = 256 * 1024  # of the stream, which one replica has not read yet; more stay in the backlog
 KEEPALIVE_MS = 1000
 PSYNC2, EOF = "psync2", "eof"
 LOG = logging.getLogger("headrace")
 
 
-class PendingOutput(CommandError):
+class SyncWithPendingOutput(CommandError):
     text = "ERR SYNC and PSYNC are invalid with pending output"
 
 
 class StreamSource:
-    """Sends the stream to one online replica: fill() puts the next part into its buffer."""
+    """Sends the stream to one online replica: fill_output_buffer() puts the next part into its buffer."""
 
     def __init__(self, primary: Primary, replica: Replica) -> None:
         self.primary = primary
         self.replica = replica
 
-    def fill(self) -> None:
+    def fill_output_buffer(self) -> None:
         """Put the next bytes of the stream into the replica's buffer."""
         replica, backlog = self.replica, self.primary.backlog
         if backlog is None or replica.waits_for_ack:
             return
-        room = SENT_BYTES - replica.session.reply.pending_bytes()
+        room = UNREAD_BYTES_MAX - replica.session.reply.pending_bytes()
         if room > 0 and replica.position < backlog.end:
             data = backlog.read(replica.position, room)
             replica.session.reply.raw(data)
@@ -111,7 +111,7 @@ class PrimarySide:
 
     # Requests of replicas.
 
-    def replica_of(self, session: Session) -> Replica:
+    def get_or_create_replica(self, session: Session) -> Replica:
         """Return the Replica of a session; create it if the session has none."""
         found = self.known_replicas.get(session)
         if found is None:
@@ -121,15 +121,15 @@ class PrimarySide:
 
     def synchronise(self, session: Session, history: bytes, offset: int, legacy: bool) -> None:
         """Serve PSYNC, or SYNC if legacy: the session becomes a replica. Raises CommandError."""
-        replica = self.replica_of(session)
+        replica = self.get_or_create_replica(session)
         if replica.state:
             return
         if session.reply.pending_bytes():
-            raise PendingOutput()
+            raise SyncWithPendingOutput()
         now = self.engine.keyspace.now
-        replica.legacy = legacy
+        replica.used_legacy_sync = legacy
         replica.acknowledged_ms = now
-        session.reply_off()
+        session.set_reply_off()
         session.is_replica = True
         position, asked = offset - 1, to_text(history)
         self.primary.add(replica, now)
@@ -141,7 +141,7 @@ class PrimarySide:
             self.refused_partial_syncs += 1
         self.full_syncs += 1
         replica.state = WAITS
-        replica.position = self.primary.end
+        replica.position = self.primary.end_offset
         self._waiting_since_ms = self._waiting_since_ms or now
         LOG.log(NOTICE, "the replica %s needs a full synchronisation", address_of(replica))
         self.loop.run_timer_now()
@@ -176,7 +176,7 @@ class PrimarySide:
             return
         now = self.engine.keyspace.now
         replica.acknowledged_ms = now
-        sent = self.primary.end  # no replica has more
+        sent = self.primary.end_offset  # no replica has more
         replica.acknowledged_offset = max(replica.acknowledged_offset, min(offset, sent))
         replica.synced_offset = max(replica.synced_offset, min(synced, sent))
         if replica.state == ONLINE and replica.waits_for_ack:
@@ -199,15 +199,15 @@ class PrimarySide:
             effects.needs_older_forms = on
             effects.clear_older_forms()
 
-    def request_translation(self, replica: Replica, on: bool) -> None:
+    def set_translation_wanted(self, replica: Replica, on: bool) -> None:
         """Record whether a Headrace replica needs the translated stream, for replicas of its own."""
         replica.wants_translation = on
         self.update_translation()
         if on and self.writes_stream and self.sends_pings and self.primary.backlog is not None:
             self.primary.feed_translation_mark()
-            self.send()
+            self.schedule_sending()
 
-    def pass_on(self, data: bytes) -> str:
+    def pass_on_stream_bytes(self, data: bytes) -> str:
         """Append a part of the stream of this server's own primary, and schedule its sending to the replicas.
 
         Replicas that know the commands of Redis 7.0 only are closed if there is a newer one.
@@ -227,12 +227,12 @@ class PrimarySide:
         self.primary.feed_raw(data)
         if newer:
             self.primary.note_newer_command()
-        self.send()
+        self.schedule_sending()
         return newer
 
     # The stream.
 
-    def feed(self, items: list[Item]) -> None:
+    def feed(self, items: list[DatabaseRequest]) -> None:
         """Send the effects of this turn to the replicas.
 
         Called by the commit, when the effects are encoded and before the log gets them.
@@ -246,16 +246,16 @@ class PrimarySide:
         for words in messages:
             primary.feed_command(words)
         # A replica acknowledges what comes before the request: effects may have been fed before, for WAIT.
-        self.changes_end = primary.end
-        grown = primary.end > self._requested_end
+        self.changes_end = primary.end_offset
+        grown = primary.end_offset > self._requested_end
         ack_requested = ack_requested or (self.always_request_acknowledgements and grown)
         if ack_requested:
             primary.feed_raw(GETACK)
-        self._requested_end = primary.end
+        self._requested_end = primary.end_offset
         if changed or messages or ack_requested:
-            self.send()
+            self.schedule_sending()
 
-    def send(self) -> None:
+    def schedule_sending(self) -> None:
         """Schedule sending: the replicas get new bytes of the stream at the end of this turn."""
         for replica in self.primary.replicas:
             if replica.state == ONLINE and not replica.connection.closed:
@@ -298,10 +298,10 @@ class PrimarySide:
             return len(effects.items) > 0
         self.durability.encoded_effects.encode(effects.items)
         if self._feed(effects.items):
-            self.send()
+            self.schedule_sending()
         return False
 
-    def _feed(self, items: list[Item]) -> bool:
+    def _feed(self, items: list[DatabaseRequest]) -> bool:
         """Bring effects into the stream; return whether there are new bytes.
 
         If there is no memory for them, the stream ends, because it must not have a gap. The replicas connect
@@ -325,7 +325,7 @@ class PrimarySide:
     def tick(self, now: int) -> int:
         """Do what is due; return in how many milliseconds there is more to do, -1 for never."""
         primary = self.primary
-        primary.backlog_bytes = self.config.number("repl-backlog-size")
+        primary.backlog_max_bytes = self.config.number("repl-backlog-size")
         self._forget_closed()
         if self.full_sync is not None:
             self.full_sync.tick()
@@ -375,12 +375,12 @@ class PrimarySide:
         if diskless:
             able = [replica for replica in waiting if EOF in replica.capabilities]
             waiting, diskless = (able, True) if able else (waiting, False)
-        position = primary.end
+        position = primary.end_offset
         if self.writes_stream:
             primary.force_select()
         for replica in waiting:
             replica.position = position
-            if not replica.legacy:
+            if not replica.used_legacy_sync:
                 text = b"+FULLRESYNC %s %d\r\n" % (primary.history.id.encode(), position)
                 replica.session.reply.raw(text)
                 self.loop.schedule_flush(replica.connection)
@@ -412,7 +412,7 @@ class PrimarySide:
             version = versions.by_name("compatible")
             data = image.without_keys() if without_keys else image
             yield from rdb_steps(data, out, version=version, aux=fields)
-            out.end(config.flag("rdbchecksum"))
+            out.write_trailer(config.flag("rdbchecksum"))
 
         effort = config.number("snapshot-effort")
         return SnapshotJob(
@@ -439,7 +439,7 @@ class PrimarySide:
         ):
             self._ping_ms = now
             self.primary.feed_raw(PING)
-            self.send()
+            self.schedule_sending()
 
     def _keep_alive(self, now: int) -> None:
         """Send line feeds to replicas that wait for a snapshot."""
@@ -460,12 +460,16 @@ class PrimarySide:
             if replica.state == RECEIVES and self._has_stopped_reading(replica, now - timeout, now):
                 self._close(replica, "it has read nothing of its snapshot for repl-timeout seconds")
                 continue
-            if replica.state == ONLINE and not replica.legacy and now - replica.last_sign_ms() > timeout:
+            if (
+                replica.state == ONLINE
+                and not replica.used_legacy_sync
+                and now - replica.last_sign_ms() > timeout
+            ):
                 self._close(replica, "it has acknowledged nothing for repl-timeout seconds")
                 continue
-            behind = self.primary.end - replica.position
-            hard = max(limit.hard, self.primary.backlog_bytes) if limit.hard else 0
-            soft = max(limit.soft, self.primary.backlog_bytes) if limit.soft else 0
+            behind = self.primary.end_offset - replica.position
+            hard = max(limit.hard, self.primary.backlog_max_bytes) if limit.hard else 0
+            soft = max(limit.soft, self.primary.backlog_max_bytes) if limit.soft else 0
             if not soft or behind <= soft:
                 replica.over_soft_limit_ms = 0
             elif not replica.over_soft_limit_ms:
@@ -480,8 +484,8 @@ class PrimarySide:
         unread = replica.session.reply.pending_bytes()
         received = replica.snapshot_bytes_taken if source is None else source.sent - unread
         if received != replica.snapshot_bytes_taken or not unread:
-            replica.snapshot_bytes_taken, replica.received_ms = received, now
-        return replica.received_ms < since
+            replica.snapshot_bytes_taken, replica.snapshot_progress_ms = received, now
+        return replica.snapshot_progress_ms < since
 
     def _close(self, replica: Replica, reason: str) -> None:
         if not replica.connection.closed:

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.commands.server_interface import Section
+from headrace.commands.server_interface import InfoFields
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import HeadraceError
@@ -34,7 +34,7 @@ from headrace.replication.replica_link import (
     ReplicaLink,
 )
 from headrace.replication.snapshot_loading import load_snapshot, selected_database
-from headrace.replication.stream_applier import SET_WHAT, CannotApply, StreamApplier
+from headrace.replication.stream_applier import SKIP_FOREIGN_ADVICE, CannotApply, StreamApplier
 from headrace.replication.stream_dialect import set_dialect
 from headrace.server.config.config import Config
 from headrace.server.loop.event_loop import EventLoop
@@ -49,7 +49,7 @@ LINK_USER = b"(superuser)"  # as Redis shows it
 RETRY_MS = 1000
 RETRY_MAX_MS = 60_000
 TICK_MS = 1000
-SOON_MS = 50  # with unsent bytes, or while the primary waits for a sync of the log
+BUSY_TICK_INTERVAL_MS = 50  # with unsent bytes, or while the primary waits for a sync of the log
 KEEPALIVE_S = 1.0
 TURN_S = 0.02  # between two turns of the event loop during a load
 POSITIONS_MAX = 1000  # of the log that are remembered until it is synced there
@@ -132,7 +132,7 @@ class ReplicaSide:
         """
         self.engine = engine
         self.loop = loop
-        self.files = files
+        self.data_directory = files
         self.settings = settings
         self.log_synced_offset = synced_offset
         self.tls = tls
@@ -141,12 +141,12 @@ class ReplicaSide:
             engine, False, on_translated=self._on_translated, on_message=events.on_message
         )
         self.host, self.port = "", 0
-        self.history: str | None = None  # of the data
+        self.replication_id: str | None = None  # of the data
         self.connection: PrimaryConnection | None = None
         self.link: ReplicaLink | None = None
-        self.session: Session | None = None  # stands for the link among the clients while it is online
+        self.link_session: Session | None = None  # stands for the link among the clients while it is online
         self.full_syncs = 0
-        self.skipped_keys: dict[str, int] = {}  # of the last snapshot, by the name of their type
+        self.skipped_keys_by_type: dict[str, int] = {}  # of the last snapshot, by the name of their type
         self._offset = 0
         self._following = False
         # Whether the stream has commands of Redis 7.0 only, as far as the primary has said.
@@ -179,7 +179,7 @@ class ReplicaSide:
         """
         self.stop()
         self.host, self.port = host, port
-        self.history, self._offset = history, offset
+        self.replication_id, self._offset = history, offset
         self._failover = failover
         self._following = True
         self._retry_at_ms = self._failures = self._down_since_ms = 0
@@ -199,9 +199,9 @@ class ReplicaSide:
         if self.link is not None:
             self.link.close()
         self.connection = self.link = None
-        if self.session is not None:
-            self.engine.close(self.session)
-            self.session = None
+        if self.link_session is not None:
+            self.engine.close(self.link_session)
+            self.link_session = None
         self._load_due = self._translation_requested = self.is_translated = False
         self._request_at_ms = 0
         self.applier.discard_transaction()
@@ -285,7 +285,7 @@ class ReplicaSide:
             self._lose(str(error), repeats=False)
             return RETRY_MS
         self._send()
-        return SOON_MS if link.outgoing or link.is_sync_awaited else TICK_MS
+        return BUSY_TICK_INTERVAL_MS if link.outgoing or link.is_sync_awaited else TICK_MS
 
     def _connect(self, now: int) -> None:
         settings = self.settings()
@@ -330,7 +330,7 @@ class ReplicaSide:
             1000 * settings.timeout_s,
         )
         now = self.loop.clock.now_ms()
-        self.link = ReplicaLink(link, self, self.history, self._offset, now, self._failover)
+        self.link = ReplicaLink(link, self, self.replication_id, self._offset, now, self._failover)
         self._failover = False
         self._send()
 
@@ -340,8 +340,8 @@ class ReplicaSide:
         if link is None:
             return
         now = self.loop.clock.now_ms()
-        if self.session is not None:
-            self.session.active_ms = now
+        if self.link_session is not None:
+            self.link_session.last_request_ms = now
         try:
             link.receive(data, now)
             self._apply(link, now)
@@ -369,7 +369,7 @@ class ReplicaSide:
                 self._failures = 0
         finally:
             self._offset = link.offset
-            raw = link.take_raw()
+            raw = link.take_applied_bytes()
             if raw:
                 self.events.on_stream_bytes(raw)
 
@@ -394,7 +394,7 @@ class ReplicaSide:
             LOG.warning("no link to the primary %s:%d: %s", self.host, self.port, reason)
             self._last_error = reason
         if self.applier.is_torn:
-            self.history = None  # ask for a snapshot
+            self.replication_id = None  # ask for a snapshot
         self.may_have_taken_over = self.link is not None and self.link.may_have_taken_over
         self._disconnect()
         self._retry_at_ms = now + wait
@@ -405,7 +405,7 @@ class ReplicaSide:
     def on_continue(self, history: str) -> None:
         """Go on where the last connection ended."""
         assert self.link is not None
-        self.history = history
+        self.replication_id = history
         set_dialect(self.applier, self.link.stream_dialect, None)
         self._come_online()
         LOG.info("following %s:%d from offset %d on", self.host, self.port, self._offset)
@@ -417,8 +417,8 @@ class ReplicaSide:
         connection = self.connection
         assert connection is not None and connection.socket is not None
         now = self.loop.clock.now_ms()
-        session = self.session = self.engine.session(connection.address, connection.local_address, now)
-        session.user = LINK_USER
+        session = self.link_session = self.engine.session(connection.address, connection.local_address, now)
+        session.user_name = LINK_USER
         session.file_number = connection.socket.fileno()
         session.replayed = True
         self.events.on_online()
@@ -428,7 +428,7 @@ class ReplicaSide:
         LOG.info("receiving a snapshot of %s:%d at offset %d", self.host, self.port, offset)
         self._remove_file()
         self._coming = history, offset
-        self._file = self.files.create(received_file_name())
+        self._file = self.data_directory.create(received_file_name())
 
     def on_snapshot_bytes(self, data: bytes) -> None:
         """Write a piece of the snapshot to its file."""
@@ -447,7 +447,7 @@ class ReplicaSide:
             self._file.close()
             self._file = None
             with suppress(OSError):
-                self.files.remove(received_file_name())
+                self.data_directory.remove(received_file_name())
 
     # Loading.
 
@@ -475,13 +475,13 @@ class ReplicaSide:
 
     def _read(self, now: int) -> tuple[Keyspace, LoadedSnapshot]:
         self._last_turn_s = self._last_keepalive_s = time.monotonic()
-        with closing(self.files.source(received_file_name())) as source:
+        with closing(self.data_directory.source(received_file_name())) as source:
             return load_snapshot(
                 source,
                 self.engine.keyspace.settings,
                 now_ms=now,
                 skip_foreign_types=self.applier.skip_foreign,
-                advice=SET_WHAT,
+                advice=SKIP_FOREIGN_ADVICE,
                 progress=self.on_progress,
                 cold=self.engine.cold_storage,
             )
@@ -498,14 +498,14 @@ class ReplicaSide:
             link.keepalive()
             self._send()
         if seconds - self._last_turn_s >= TURN_S:
-            self.loop.run_turn(0)
+            self.loop.run_turn_with_timer(0)
             self._last_turn_s = time.monotonic()
         if self.loop.interrupted or link is None or link is not self.link:
             raise _Interrupted
 
     def _replace(self, link: ReplicaLink, keyspace: Keyspace, loaded: LoadedSnapshot) -> None:
         history, offset = self._coming
-        self.history, self._offset = history or None, offset
+        self.replication_id, self._offset = history or None, offset
         self.engine.keyspace.replace_databases(keyspace)
         self._remove_file()
         self.full_syncs += 1
@@ -515,8 +515,8 @@ class ReplicaSide:
         self.applier.is_torn = False
         set_dialect(self.applier, link.stream_dialect, loaded)
         LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
-        self.skipped_keys = loaded.skipped
-        for name, number in loaded.skipped.items():
+        self.skipped_keys_by_type = loaded.skipped_key_counts
+        for name, number in loaded.skipped_key_counts.items():
             LOG.warning("skipped %d keys of the primary: %s", number, name)
         self.events.restart_log()
         self.engine.after_replay()
@@ -544,13 +544,13 @@ class ReplicaSide:
         offset = self._offset if self.is_online else -1
         return [b"slave", self.host.encode(), self.port, self.state.encode(), offset]
 
-    def info(self) -> Section:
+    def info(self) -> InfoFields:
         """Return the fields of INFO replication about the link to the primary."""
         now, link, settings = self.loop.clock.now_ms(), self.link, self.settings()
         silent = -1 if link is None else max(now - link.last_received_ms, 0) // 1000
         syncing = link is not None and link.state == "sync"
         received = link.received_offset if link is not None and self.is_online else self._offset
-        fields: Section = [
+        fields: InfoFields = [
             ("master_host", self.host),
             ("master_port", self.port),
             ("master_link_status", "up" if self.is_online else "down"),
@@ -560,7 +560,7 @@ class ReplicaSide:
             ("slave_repl_offset", self._offset),
         ]
         if link is not None and syncing:
-            total, read = link.snapshot_bytes, link.snapshot_received
+            total, read = link.snapshot_size, link.snapshot_received
             fields += [
                 ("master_sync_total_bytes", total),
                 ("master_sync_read_bytes", read),
@@ -578,12 +578,12 @@ class ReplicaSide:
         ]
         return fields + self._losses()
 
-    def _losses(self) -> Section:
+    def _losses(self) -> InfoFields:
         """Return how much of the primary's data is not here; nothing if all is."""
         counted = [
-            ("replica_skipped_keys", sum(self.skipped_keys.values())),
-            ("replica_skipped_commands", sum(self.applier.skipped.values())),
-            ("replica_failed_commands", sum(self.applier.failed.values())),
+            ("replica_skipped_keys", sum(self.skipped_keys_by_type.values())),
+            ("replica_skipped_commands", sum(self.applier.skipped_commands.values())),
+            ("replica_failed_commands", sum(self.applier.failed_commands.values())),
         ]
         return [(name, number) for name, number in counted if number]
 

@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from headrace.commands.replication_interface import ReplicationInterface, Section
+from headrace.commands.replication_interface import InfoFields, ReplicationInterface
 from headrace.commands.session import Session
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError, os_error_text, to_text
@@ -45,14 +45,16 @@ from headrace.server.replication.replica_side import ReplicaSide, settings_of, t
 from headrace.server.replication.write_quorum import WriteQuorum
 
 LOG = logging.getLogger("headrace")
-ROLE_CHANGED = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+ROLE_CHANGED_ERROR = (
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+)
 
 
 class NotConnected(CommandError):
     text = "NOMASTERLINK Can't SYNC while not connected with my master"
 
 
-class FailingOver(CommandError):
+class ReplicaofDuringFailover(CommandError):
     text = "ERR REPLICAOF not allowed while failing over."
 
 
@@ -118,7 +120,7 @@ class ServerReplication(ReplicationInterface):
         if self.primary_address == (host, port):
             return b"OK Already connected to specified master"
         if self.failover.state != NONE:
-            raise FailingOver()
+            raise ReplicaofDuringFailover()
         self._follow(host, port, failover=False)
         return b"OK"
 
@@ -136,8 +138,8 @@ class ServerReplication(ReplicationInterface):
         self.primary_side.stop_feeding()
         self.engine.keyspace.hide_expired = True
         if was_primary:
-            self.engine.unblock_all(CommandError(ROLE_CHANGED))
-        self.replica_side.start(host, port, history or None, self.primary.end, failover)
+            self.engine.unblock_all(CommandError(ROLE_CHANGED_ERROR))
+        self.replica_side.start(host, port, history or None, self.primary.end_offset, failover)
         self.update_write_gate()
         LOG.log(NOTICE, "this server is a replica of %s:%d now", host, port)
 
@@ -157,7 +159,7 @@ class ServerReplication(ReplicationInterface):
             primary.history.begin()
             self.replica_side.applier.is_torn = False
         else:
-            primary.history.shift(primary.end)
+            primary.history.shift(primary.end_offset)
         primary.force_select()
         self.primary_side.writes_stream = True
         self.primary_side.update_translation()
@@ -166,14 +168,14 @@ class ServerReplication(ReplicationInterface):
         self.primary_side.disconnect_replicas()
         self.update_write_gate()
         self.engine.keyspace.hide_expired = False
-        self.engine.rule_runner.suspend()
+        self.engine.rule_runner.reapply_all_next_time()
         LOG.log(NOTICE, "this server is a primary now")
 
     def close_link(self) -> None:
         """Close the link to the primary; it is made again."""
         self.replica_side.close_link()
 
-    def begin(self, fields: dict[bytes, bytes], log_comment: bytes) -> None:
+    def begin_configured_role(self, fields: dict[bytes, bytes], log_comment: bytes) -> None:
         """Take up the role that is configured, after the data were loaded.
 
         If the files name the position of the data in a history, replicas that are exactly there can continue
@@ -183,11 +185,11 @@ class ServerReplication(ReplicationInterface):
             fields: the auxiliary fields of the snapshot that was loaded, if there is no log.
             log_comment: the last line of the log that was loaded, if it is a comment.
         """
-        self.divergent_tail.load()
+        self.divergent_tail.load_marker()
         position = decode_position(fields) or decode_comment(log_comment)
         if position is not None:
-            self.primary.history.id = position.history
-            self.primary.set_position(position.offset)
+            self.primary.history.id = position.replication_id
+            self.primary.restart_backlog_at(position.offset)
         configured = self.config.text("replicaof")
         if configured:
             host, port = configured.split()
@@ -198,22 +200,22 @@ class ServerReplication(ReplicationInterface):
             self.primary.history.shift(position.offset)
             self.primary_side.start_feeding()
 
-    def snapshot_fields(self) -> dict[bytes, bytes]:
+    def snapshot_aux_fields(self) -> dict[bytes, bytes]:
         """Return the fields by which a snapshot names its position in the history."""
         side = self.replica_side
         if side.applier.is_torn:
             return {}
         if self.republishes:
-            if side.history is None:
+            if side.replication_id is None:
                 return {}
-            return encode_position(side.stream_database, side.history, side.offset)
+            return encode_position(side.stream_database, side.replication_id, side.offset)
         if self.primary.backlog is None or self.primary_side.feed_now():
             return {}
-        return encode_position(self.stream_database(), self.primary.history.id, self.primary.end)
+        return encode_position(self.stream_database(), self.primary.history.id, self.primary.end_offset)
 
     def log_comment(self) -> bytes:
         """Return the last line of a log that ends here: its position in the history; empty without one."""
-        fields = self.snapshot_fields()
+        fields = self.snapshot_aux_fields()
         return encode_comment(fields) if fields else b""
 
     def stream_database(self) -> int:
@@ -226,7 +228,7 @@ class ServerReplication(ReplicationInterface):
         """Pass bytes of the stream on to the replicas, unless this server writes their stream itself."""
         if self.republishes:
             return
-        newer = self.primary_side.pass_on(data)
+        newer = self.primary_side.pass_on_stream_bytes(data)
         if newer and self.replica_side.applier.accepts_rules:
             self.replica_side.is_translated = False  # it has not begun to translate yet: ask again
         elif newer:
@@ -241,7 +243,7 @@ class ServerReplication(ReplicationInterface):
         )
         self.republishes = self.primary_side.writes_stream = True
         self.primary.history.begin()
-        self.primary.set_position(self.primary.end)
+        self.primary.restart_backlog_at(self.primary.end_offset)
         self.primary_side.disconnect_replicas()
         self.primary_side.update_translation()
         self.primary_side.start_feeding()
@@ -253,11 +255,11 @@ class ServerReplication(ReplicationInterface):
         self.republishes = self.primary_side.writes_stream = False
         self.primary_side.stop_feeding()
         side = self.replica_side
-        if side.history is None:
+        if side.replication_id is None:
             self.primary.history.begin()
         else:
-            self.primary.history.adopt(side.history)
-        self.primary.set_position(side.offset)
+            self.primary.history.adopt(side.replication_id)
+        self.primary.restart_backlog_at(side.offset)
         self.primary_side.disconnect_replicas()
 
     def on_message(self, words: list[bytes]) -> None:
@@ -291,7 +293,7 @@ class ServerReplication(ReplicationInterface):
             self.primary.history.shift(offset, history)
             self.primary_side.disconnect_replicas()
         if self.primary.backlog is None:
-            self.primary.set_position(offset)
+            self.primary.restart_backlog_at(offset)
 
     def on_online(self) -> None:
         """Update the write gate: clients that must not read stale data may read again."""
@@ -304,7 +306,7 @@ class ServerReplication(ReplicationInterface):
             self.primary.history.adopt(history)
         else:
             self.primary.history.begin()  # of a primary without IDs
-        self.primary.set_position(offset)
+        self.primary.restart_backlog_at(offset)
         self.primary_side.disconnect_replicas()
         self.divergent_tail.mark_impossible()
         for session in self.engine.clients.values():
@@ -318,7 +320,7 @@ class ServerReplication(ReplicationInterface):
 
     def set_replconf_option(self, session: Session, option: bytes, value: bytes) -> None:
         """Apply one option of REPLCONF; ignore unknown ones."""
-        replica = self.primary_side.replica_of(session)
+        replica = self.primary_side.get_or_create_replica(session)
         text = to_text(value)
         if option == b"listening-port":
             replica.port = int(text)
@@ -332,13 +334,13 @@ class ServerReplication(ReplicationInterface):
         elif option == b"rdb-filter-only":
             replica.without_keys = bool(value)
         elif option == b"headrace-translation":
-            self.primary_side.request_translation(replica, value == b"1")
+            self.primary_side.set_translation_wanted(replica, value == b"1")
             if self.primary_address is not None and value == b"1":
                 self.replica_side.request_translation(self.engine.keyspace.now)
 
     def stream_dialect(self, session: Session) -> str:
         """Return the stream's dialect (see stream_dialect.py); empty unless the replica asked for it."""
-        if DIALECT_CAPABILITY not in self.primary_side.replica_of(session).capabilities:
+        if DIALECT_CAPABILITY not in self.primary_side.get_or_create_replica(session).capabilities:
             return ""
         passed_on = self.primary_address is not None and not self.republishes
         return dialect_of(self.replica_side.applier) if passed_on else HEADRACE
@@ -353,7 +355,7 @@ class ServerReplication(ReplicationInterface):
         if self.primary_address is not None:
             self._check_link()
         self.primary_side.synchronise(session, history, offset, legacy)
-        if self.primary_address is None and not self.primary_side.replica_of(session).rdb_only:
+        if self.primary_address is None and not self.primary_side.get_or_create_replica(session).rdb_only:
             self.divergent_tail.mark_possible()
 
     def _check_link(self) -> None:
@@ -364,15 +366,15 @@ class ServerReplication(ReplicationInterface):
     def written_offset(self) -> int:
         """Return the offset after all effects recorded so far."""
         self.primary_side.feed_now()
-        return self.primary.end
+        return self.primary.end_offset
 
-    def count_acknowledged(self, offset: int) -> int:
+    def count_acknowledged_replicas(self, offset: int) -> int:
         """Return how many online replicas have applied the stream up to the offset."""
-        return self.primary.count_acknowledged(offset)
+        return self.primary.count_acknowledged_replicas(offset)
 
-    def count_synced(self, offset: int) -> int:
+    def count_synced_replicas(self, offset: int) -> int:
         """Return how many online replicas have synced their log up to the offset."""
-        return self.primary.count_synced(offset)
+        return self.primary.count_synced_replicas(offset)
 
     def request_acknowledgements(self) -> None:
         """Ask all replicas once, after this turn, to acknowledge now."""
@@ -434,7 +436,7 @@ class ServerReplication(ReplicationInterface):
         gate.set_ignores_memory(replica and config.flag("replica-ignore-maxmemory"))
         good = self._good_replicas(self.primary_side.loop.clock.now_ms()) if needed else 0
         gate.set_too_few_replicas(not replica and good < needed)
-        self.write_quorum.update(replica)
+        self.write_quorum.apply_config_and_role(replica)
 
     def _good_replicas(self, now: int) -> int:
         return self.primary.good_replica_count(now, self.config.number("min-replicas-max-lag"))
@@ -455,19 +457,19 @@ class ServerReplication(ReplicationInterface):
             for r in self.primary.replicas
             if r.state == ONLINE
         ]
-        return [b"master", self.primary.end, rows]
+        return [b"master", self.primary.end_offset, rows]
 
-    def info(self) -> Section:
+    def info(self) -> InfoFields:
         """Return the fields of INFO replication."""
         now = self.engine.keyspace.now
-        fields: Section = [("role", "master" if self.primary_address is None else "slave")]
+        fields: InfoFields = [("role", "master" if self.primary_address is None else "slave")]
         if self.primary_address is not None:
             fields += self.replica_side.info()
         fields.append(("connected_slaves", len(self.primary.replicas)))
         if self.config.number("min-replicas-to-write"):
             fields.append(("min_slaves_good_slaves", self._good_replicas(now)))
         if self.write_quorum.size:
-            fields.append(("write_quorum_waiting", len(self.write_quorum.held)))
+            fields.append(("write_quorum_waiting", len(self.write_quorum.held_clients)))
             fields.append(("write_quorum_timeouts", self.write_quorum.timeouts))
         for number, r in enumerate(self.primary.replicas):
             lag = max(now - r.acknowledged_ms, 0) // 1000 if r.state == ONLINE else 0
@@ -476,14 +478,14 @@ class ServerReplication(ReplicationInterface):
             fields.append((f"slave{number}", row))
         return fields + self._history_fields()
 
-    def _history_fields(self) -> Section:
+    def _history_fields(self) -> InfoFields:
         primary, backlog = self.primary, self.primary.backlog
         history = primary.history
         return [
             ("master_failover_state", self.failover.state),
             ("master_replid", history.id),
             ("master_replid2", history.second_id),
-            ("master_repl_offset", primary.end),
+            ("master_repl_offset", primary.end_offset),
             ("second_repl_offset", history.second_end + 1 if history.second_id != NO_ID else -1),
             ("repl_backlog_active", int(backlog is not None)),
             ("repl_backlog_size", self.config.number("repl-backlog-size")),
@@ -495,7 +497,7 @@ class ServerReplication(ReplicationInterface):
         """Return the job that writes a snapshot for replicas; None if there is none."""
         return None if self.primary_side.full_sync is None else self.primary_side.full_sync.job
 
-    def counters(self) -> Section:
+    def info_stats_fields(self) -> InfoFields:
         """Return the fields of INFO stats about replication."""
         return [
             ("sync_full", self.primary_side.full_syncs),

@@ -23,10 +23,10 @@ from headrace.server.replication.primary_side import PrimarySide
 
 LOG = logging.getLogger("headrace")
 NOT_WAITING = -1  # ms until the next timeout
-UNSENT = 0x4  # epoll's event of a socket that takes bytes again: a part of earlier replies is unsent
+EPOLL_OUT = 0x4  # epoll's event of a socket that takes bytes again: a part of earlier replies is unsent
 
 
-def not_confirmed(until: str) -> NotConfirmed:
+def not_confirmed_error(until: str) -> NotConfirmed:
     """Return the error for writes that were not confirmed; until: such as "within 5000 ms"."""
     return NotConfirmed(f"{NotConfirmed.text} {until}: a failover may lose them")
 
@@ -37,7 +37,9 @@ class HeldClient:
 
     offset: int  # of the stream: its end after the client's last write, which a replica acknowledges
     since_ms: int
-    is_partial: bool  # the socket has taken a part of an earlier reply: the bytes cannot be read as replies
+    is_partially_sent: (
+        bool  # the socket has taken a part of an earlier reply: the bytes cannot be read as replies
+    )
 
 
 class WriteQuorum:
@@ -47,7 +49,7 @@ class WriteQuorum:
         self.config = config
         self.primary_side = replicas
         self.loop = replicas.loop
-        self.held: dict[Connection, HeldClient] = {}
+        self.held_clients: dict[Connection, HeldClient] = {}
         self.timeouts = 0  # clients that got NOQUORUM
 
     @property
@@ -55,7 +57,7 @@ class WriteQuorum:
         """How many replicas must have a write; 0: its reply is sent at once."""
         return self.config.number("write-quorum")
 
-    def update(self, is_replica: bool) -> None:
+    def apply_config_and_role(self, is_replica: bool) -> None:
         """Apply the configuration and the role. The clients of a former primary get NOQUORUM."""
         active = self.size > 0 and not is_replica
         if active == (self.loop.await_replicas is not None):
@@ -63,45 +65,49 @@ class WriteQuorum:
         self.loop.await_replicas = self.hold if active else None
         self.primary_side.always_request_acknowledgements = active
         if is_replica:
-            self._fail(list(self.held), not_confirmed("before this server became a replica"))
+            self._fail(list(self.held_clients), not_confirmed_error("before this server became a replica"))
         elif not active:
-            self._release(list(self.held))
+            self._release(list(self.held_clients))
 
     def hold(self, connections: list[Connection]) -> None:
         """Hold the replies of clients that have written in this turn. Called after its commit."""
         end, now = self.primary_side.changes_end, self.loop.clock.now_ms()
         for connection in connections:
-            held = self.held.get(connection)
+            held = self.held_clients.get(connection)
             if held is not None:
                 held.offset = end
             elif not connection.awaiting_commit:  # otherwise the log is not ready: see release_replies()
-                self.held[connection] = HeldClient(end, now, bool(connection.watched & UNSENT))
+                self.held_clients[connection] = HeldClient(
+                    end, now, bool(connection.watched_events & EPOLL_OUT)
+                )
 
     def on_acknowledged(self) -> None:
         """Send the replies to writes that enough replicas have now."""
-        if self.held:
+        if self.held_clients:
             safe = self.primary_side.primary.offset_of_quorum(self.size)
-            self._release([connection for connection, held in self.held.items() if held.offset <= safe])
+            self._release(
+                [connection for connection, held in self.held_clients.items() if held.offset <= safe]
+            )
 
     def tick(self, now: int) -> int:
         """Fail what has waited too long; return in how many milliseconds there is more to do, -1: never."""
         self._forget_closed()
         self.on_acknowledged()
         limit = self.config.number("write-quorum-timeout")
-        if not self.held or not limit:
+        if not self.held_clients or not limit:
             return NOT_WAITING
-        late = [connection for connection, held in self.held.items() if now - held.since_ms >= limit]
-        self._fail(late, not_confirmed(f"within {limit} ms"))
-        return min((held.since_ms + limit - now for held in self.held.values()), default=NOT_WAITING)
+        late = [connection for connection, held in self.held_clients.items() if now - held.since_ms >= limit]
+        self._fail(late, not_confirmed_error(f"within {limit} ms"))
+        return min((held.since_ms + limit - now for held in self.held_clients.values()), default=NOT_WAITING)
 
     def _forget_closed(self) -> None:
-        for connection in [connection for connection in self.held if connection.closed]:
-            del self.held[connection]
+        for connection in [connection for connection in self.held_clients if connection.closed]:
+            del self.held_clients[connection]
 
     def _release(self, connections: list[Connection]) -> None:
         for connection in connections:
-            del self.held[connection]
-        self.loop.release(connections)
+            del self.held_clients[connection]
+        self.loop.release_connections(connections)
 
     def _fail(self, connections: list[Connection], error: NotConfirmed) -> None:
         """Replace the replies; close a client whose unsent bytes are not just whole replies."""
@@ -109,7 +115,11 @@ class WriteQuorum:
         for connection in waiting:
             session = connection.session
             listens = session.reply.protocol == 2 and (session.subscription_count or session.monitoring)
-            if self.held[connection].is_partial or listens or not replace_replies(session.reply, error):
+            if (
+                self.held_clients[connection].is_partially_sent
+                or listens
+                or not replace_replies(session.reply, error)
+            ):
                 self.loop.drop_with_reason(connection, str(error))
         if waiting:
             self.timeouts += len(waiting)
@@ -134,7 +144,7 @@ def replace_replies(reply: ReplyWriter, error: CommandError) -> bool:
             found = parser.next()
             if found is INCOMPLETE:
                 break
-            end = len(data) - parser.unread()
+            end = len(data) - parser.unread_byte_count()
             kept.append(data[at:end] if isinstance(found, Push) else line)
             at = end
     except ProtocolError:

@@ -21,12 +21,14 @@ from headrace.spark.decode.exact_column import ExactColumnBuilder
 from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.sink.encoder import ArrowCells
 
-Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
+ColumnBuffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
 DASH = cython.declare(cython.uchar, 45)
 ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)  # ten times this and 5 is the last u64
-FEW_PAIRS = cython.declare(cython.Py_ssize_t, 16)  # up to here comparing names is cheaper than a dict
+PAIRWISE_COMPARISON_PAIRS_MAX = cython.declare(
+    cython.Py_ssize_t, 16
+)  # up to here comparing names is cheaper than a dict
 
 FIELD_ORDER_MAX = cython.declare(cython.Py_ssize_t, 1024)  # fields whose order is remembered
 
@@ -49,20 +51,20 @@ class ArrowDecoder:
     tokenizer: ReplyPageTokenizer
     token_index: GrowableBuffer  # the tokenizer's
     columns: list[Column]
-    fields: Column | None  # the map of all fields, its pairs in keys and items
+    map_column: Column | None  # the map of all fields, its pairs in keys and items
     keys: Column
     items: Column
-    corrupt: Column | None
+    corrupt_column: Column | None
     run_appender: EntryRunAppender
     tracks_rows: cython.bint  # whether to record the entry of each row, for exact_column()
     row_records: GrowableBuffer  # where the record of each row's entry is, u32 each
-    escape: cython.bint  # whether the current entry's map of text must be escaped
+    must_escape: cython.bint  # whether the current entry's map of text must be escaped
     reads_fields: cython.bint  # whether any column is read from a field
     reads_id: cython.bint  # whether any column is a part of the ID, which is then:
     ms: cython.ulonglong
     seq: cython.ulonglong
     field_order: list[Column]  # the columns in the order the last entry had its fields
-    last_pair: dict[bytes, cython.Py_ssize_t]
+    last_pair_by_name: dict[bytes, cython.Py_ssize_t]
     stream: str
     mode: cython.int
     rows: cython.Py_ssize_t
@@ -80,30 +82,30 @@ class ArrowDecoder:
         self.tokenizer = tokenizer
         self.token_index = tokenizer.token_index
         self.columns = columns
-        self.fields = None
-        self.corrupt = None
+        self.map_column = None
+        self.corrupt_column = None
         self.keys = Column("text")
         self.items = Column("text")
         self.tracks_rows = tracks_rows
         self.row_records = GrowableBuffer(64)
-        self.escape = False
+        self.must_escape = False
         self.reads_fields = False
         self.reads_id = False
         self.ms = 0
         self.seq = 0
         column: Column
         for column in columns:
-            if column.kind == kinds.FIELDS:
-                self.fields = column
-            elif column.kind == kinds.CORRUPT:
-                self.corrupt = column
-            elif column.kind >= kinds.TEXT:
+            if column.kind == kinds.FIELDS_KIND:
+                self.map_column = column
+            elif column.kind == kinds.CORRUPT_KIND:
+                self.corrupt_column = column
+            elif column.kind >= kinds.TEXT_KIND:
                 self.reads_fields = True
             else:
                 self.reads_id = True
         self.run_appender = EntryRunAppender(self.token_index, columns, self.keys, self.items)
         self.field_order = []
-        self.last_pair = {}
+        self.last_pair_by_name = {}
         self.stream = stream
         self.mode = MODES[mode]
         self.rows = 0
@@ -144,7 +146,7 @@ class ArrowDecoder:
                     if self.tracks_rows:
                         self._record_run(record, rows)
                     self.rows += rows
-                    self.size += appender.size
+                    self.size += appender.run_bytes
                     record += rows * appender.record_bytes
                     scanner.next_record = record
                     continue
@@ -169,33 +171,33 @@ class ArrowDecoder:
         column: Column
         good: cython.bint = True
         for column in self.columns:
-            column.found = False
+            column.has_value = False
         if self.reads_id:
             self._read_id(p, record)
         if self.reads_fields:
             self._locate_values(p, record, pairs)
         for column in self.columns:
-            if column.kind >= kinds.TEXT:
-                if column.found and not column.parse(p):
+            if column.kind >= kinds.TEXT_KIND:
+                if column.has_value and not column.parse(p):
                     column.misfits += 1
                     good = self._handle_malformed(p, record, column)
-            elif column.kind == kinds.FIELDS:
-                column.found = True
-                self.escape = column.utf8 and not self._is_utf8(p, record, pairs, column.utf8_values)
-                if self.escape:
+            elif column.kind == kinds.FIELDS_KIND:
+                column.has_value = True
+                self.must_escape = column.utf8 and not self._is_utf8(p, record, pairs, column.utf8_values)
+                if self.must_escape:
                     good = self._handle_not_utf8(p, record, pairs, column)
-            elif column.kind != kinds.CORRUPT and not self._assign_id(p, record, column):
+            elif column.kind != kinds.CORRUPT_KIND and not self._assign_id(p, record, column):
                 good = False
-            if not column.found and not column.nullable:
+            if not column.has_value and not column.nullable:
                 good = self._handle_malformed(p, record, column)
         if not good and self.mode == DROPMALFORMED:
             self.dropped += 1
             return False
-        if not good and self.corrupt is not None:
-            self.corrupt.raw = self._entry_json(p, record, pairs)
-            self.corrupt.found = True
+        if not good and self.corrupt_column is not None:
+            self.corrupt_column.converted_value = self._entry_json(p, record, pairs)
+            self.corrupt_column.has_value = True
         for column in self.columns:
-            if column.kind == kinds.FIELDS:
+            if column.kind == kinds.FIELDS_KIND:
                 self._write_pairs(p, record, pairs, column)
             else:
                 column.write(p, self.rows)
@@ -235,9 +237,9 @@ class ArrowDecoder:
                 column = self._column_of_field(p, at, n)
                 if i < FIELD_ORDER_MAX:
                     self.field_order.append(column)
-            column.found = True  # the last value of a repeated field counts
-            column.at = self._token_offset(record, 2 + 2 * i)
-            column.n = self._token_size(record, 2 + 2 * i)
+            column.has_value = True  # the last value of a repeated field counts
+            column.text_offset = self._token_offset(record, 2 + 2 * i)
+            column.text_size = self._token_size(record, 2 + 2 * i)
         return pairs
 
     @cython.cfunc
@@ -247,7 +249,7 @@ class ArrowDecoder:
         """Return the column of this field; one that is never written if the schema has none."""
         column: Column
         for column in self.columns:
-            if column.kind >= kinds.TEXT and column.matches_name(p, at, n):
+            if column.kind >= kinds.TEXT_KIND and column.matches_name(p, at, n):
                 return column
         return Column("ignored", mem.to_bytes(p, at, n))
 
@@ -257,9 +259,9 @@ class ArrowDecoder:
         self, p: cython.p_const_uchar, record: cython.Py_ssize_t, column: Column
     ) -> cython.bint:
         """Raise, or make the value null, for an entry without a fitting value. Return False."""
-        column.found = False
+        column.has_value = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-            raise malformed.missing_value(self.stream, self._token(p, record, 0).decode(), column.name)
+            raise malformed.missing_value_error(self.stream, self._token(p, record, 0).decode(), column.name)
         return False
 
     @cython.cfunc
@@ -281,14 +283,14 @@ class ArrowDecoder:
         """Set the column's value to its part of the ID; return False, or raise, if it is too large."""
         if not column.read_id(self.ms, self.seq):
             column.misfits += 1
-            column.found = False
+            column.has_value = False
             if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
-                part: str = "sequence" if column.kind == kinds.SEQUENCE else "time"
-                raise malformed.too_large(self.stream, self._token(p, record, 0).decode(), part)
+                part: str = "sequence" if column.kind == kinds.SEQUENCE_KIND else "time"
+                raise malformed.id_part_error(self.stream, self._token(p, record, 0).decode(), part)
             return False
-        if column.kind == kinds.ID:
-            column.at = self._token_offset(record, 0)
-            column.n = self._token_size(record, 0)
+        if column.kind == kinds.ID_KIND:
+            column.text_offset = self._token_offset(record, 0)
+            column.text_size = self._token_size(record, 0)
         return True
 
     @cython.cfunc
@@ -341,7 +343,7 @@ class ArrowDecoder:
         i: cython.Py_ssize_t
         column.misfits += 1
         if self.mode == FAILFAST:
-            raise malformed.not_utf8(self.stream, self._token(p, record, 0).decode())
+            raise malformed.not_utf8_error(self.stream, self._token(p, record, 0).decode())
         for i in range(1, 2 * pairs + 1):
             size += self._token_size(record, i)
         if size > field_names.ESCAPED_BYTES_MAX:
@@ -358,13 +360,13 @@ class ArrowDecoder:
         i: cython.Py_ssize_t
         if not column.write_validity(self.rows):
             pairs = 0
-        escape: cython.bint = self.escape and column.utf8_values
-        if self.escape and not self._is_utf8(p, record, pairs, False):
+        escape: cython.bint = self.must_escape and column.utf8_values
+        if self.must_escape and not self._is_utf8(p, record, pairs, False):
             return self._write_escaped(p, record, pairs, column)
-        if pairs > FEW_PAIRS:
-            self.last_pair.clear()
+        if pairs > PAIRWISE_COMPARISON_PAIRS_MAX:
+            self.last_pair_by_name.clear()
             for i in range(pairs):
-                self.last_pair[self._token(p, record, 1 + 2 * i)] = i
+                self.last_pair_by_name[self._token(p, record, 1 + 2 * i)] = i
         for i in range(pairs):
             if not self._is_repeated(p, record, i, pairs):
                 self.keys.append_text(
@@ -392,9 +394,9 @@ class ArrowDecoder:
         names: list[bytes] = [
             growable_buffer.escaped(self._token(p, record, 1 + 2 * i)) for i in range(pairs)
         ]
-        self.last_pair = {name: i for i, name in enumerate(names)}
+        self.last_pair_by_name = {name: i for i, name in enumerate(names)}
         for i in range(pairs):
-            if self.last_pair[names[i]] != i:
+            if self.last_pair_by_name[names[i]] != i:
                 continue
             self.keys.append_text(names[i], 0, len(names[i]))
             if column.utf8_values:
@@ -416,8 +418,8 @@ class ArrowDecoder:
         pairs: cython.Py_ssize_t,
     ) -> cython.bint:
         """Return whether a later pair has the name of pair i."""
-        if pairs > FEW_PAIRS:
-            return self.last_pair[self._token(p, record, 1 + 2 * i)] != i
+        if pairs > PAIRWISE_COMPARISON_PAIRS_MAX:
+            return self.last_pair_by_name[self._token(p, record, 1 + 2 * i)] != i
         at: cython.Py_ssize_t = self._token_offset(record, 1 + 2 * i)
         n: cython.Py_ssize_t = self._token_size(record, 1 + 2 * i)
         j: cython.Py_ssize_t
@@ -440,7 +442,7 @@ class ArrowDecoder:
             words.append(self._token(p, record, 1 + i))
         return malformed.entry_json(self._token(p, record, 0).decode(), words)
 
-    def exact_column(self, cells: list[ArrowCells]) -> tuple[Buffers, Buffers, Buffers]:
+    def exact_column(self, cells: list[ArrowCells]) -> tuple[ColumnBuffers, ColumnBuffers, ColumnBuffers]:
         """Return the column `_exact` for the rows of the last take(), whose replies must still be buffered.
 
         Args:
@@ -463,7 +465,7 @@ class ArrowDecoder:
             follow the columns.
         """
         buffers = [column.take() for column in self.columns]
-        if self.fields is not None:
+        if self.map_column is not None:
             buffers += [self.keys.take(), self.items.take()]
         rows = self.rows
         self.rows = 0

@@ -24,8 +24,10 @@ from headrace.arrow.run_appender import RunAppender
 
 DASH = cython.declare(cython.uchar, 45)
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # shorter runs are decoded entry by entry
-NAMES_MAX = cython.declare(cython.Py_ssize_t, 64)  # with more fields, duplicates are not looked for
-U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # this many digits always fit
+DUPLICATE_CHECK_NAMES_MAX = cython.declare(
+    cython.Py_ssize_t, 64
+)  # with more fields, duplicates are not looked for
+U64_SAFE_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # this many digits always fit
 
 
 @cython.final
@@ -33,13 +35,13 @@ U64_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # this many digits always fi
 class EntryRunAppender(RunAppender):
     """Appends runs of indexed entries to the columns of a decoder (page_tokenizer shows the index).
 
-    size  about how many bytes the entries of the last run had
+    run_bytes  about how many bytes the entries of the last run had
     """
 
     token_index: GrowableBuffer
     needs_ids: cython.bint  # whether IDs have to be read
     record_bytes: cython.Py_ssize_t  # size of each index record of the run
-    size: cython.Py_ssize_t
+    run_bytes: cython.Py_ssize_t
 
     def __init__(self, index: GrowableBuffer, columns: list[Column], keys: Column, items: Column) -> None:
         RunAppender.__init__(self, columns, keys, items)
@@ -47,10 +49,10 @@ class EntryRunAppender(RunAppender):
         self.needs_ids = False
         column: Column
         for column in columns:
-            if column.kind < kinds.FIELDS:
+            if column.kind < kinds.FIELDS_KIND:
                 self.needs_ids = True
         self.record_bytes = 0
-        self.size = 0
+        self.run_bytes = 0
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -85,7 +87,9 @@ class EntryRunAppender(RunAppender):
             min(2 * self.max_entries, run_appender.RUN_MAX) if good == count else self.max_entries // 4
         )
         if good > 0:
-            self.size = self._end(record + (good - 1) * self.record_bytes) - self._token_offset(record, 0)
+            self.run_bytes = self._end(record + (good - 1) * self.record_bytes) - self._token_offset(
+                record, 0
+            )
         return good
 
     @cython.cfunc
@@ -139,13 +143,15 @@ class EntryRunAppender(RunAppender):
         column: Column
         for column in self.columns:
             column.token_number = -1
-            if column.kind == kinds.FIELDS:
-                if words > 2 * NAMES_MAX or not self._are_distinct_keys(p, record, words, column.utf8):
+            if column.kind == kinds.FIELDS_KIND:
+                if words > 2 * DUPLICATE_CHECK_NAMES_MAX or not self._are_distinct_keys(
+                    p, record, words, column.utf8
+                ):
                     return False
                 column.token_number = 0
-            elif column.kind < kinds.FIELDS:
+            elif column.kind < kinds.FIELDS_KIND:
                 column.token_number = 0
-            elif column.kind >= kinds.TEXT:
+            elif column.kind >= kinds.TEXT_KIND:
                 for i in range(1, words, 2):  # of a field named twice the last value counts
                     if column.matches_name(p, self._token_offset(record, i), self._token_size(record, i)):
                         column.token_number = i + 1
@@ -214,7 +220,12 @@ class EntryRunAppender(RunAppender):
             while at < end and 48 <= p[at] <= 57:
                 ms = ms * 10 + (p[at] - 48)
                 at += 1
-            if at in (first, end) or p[at] != DASH or at - first > U64_DIGITS or ms > kinds.TIMESTAMP_MS_MAX:
+            if (
+                at in (first, end)
+                or p[at] != DASH
+                or at - first > U64_SAFE_DIGITS
+                or ms > kinds.TIMESTAMP_MS_MAX
+            ):
                 return i
             at += 1
             seq = 0
@@ -222,7 +233,7 @@ class EntryRunAppender(RunAppender):
             while at < end and 48 <= p[at] <= 57:
                 seq = seq * 10 + (p[at] - 48)
                 at += 1
-            if at < end or at == first or at - first > U64_DIGITS or seq > kinds.I64_MAX:
+            if at < end or at == first or at - first > U64_SAFE_DIGITS or seq > kinds.I64_MAX:
                 return i
             mem.put_u64le(found.p, 16 * i, ms)
             mem.put_u64le(found.p, 16 * i + 8, seq)
@@ -234,13 +245,13 @@ class EntryRunAppender(RunAppender):
         self, p: cython.p_const_uchar, record: cython.Py_ssize_t, rows: cython.Py_ssize_t, column: Column
     ) -> cython.Py_ssize_t:
         """Append a column's values; return how many precede the first that does not fit."""
-        if column.kind == kinds.TIMESTAMP:
+        if column.kind == kinds.TIMESTAMP_KIND:
             return self.append_id_parts(rows, column, 0, 1000)
-        if column.kind == kinds.SEQUENCE:
+        if column.kind == kinds.SEQUENCE_KIND:
             return self.append_id_parts(rows, column, 8, 1)
-        if column.kind == kinds.FIELDS:
+        if column.kind == kinds.FIELDS_KIND:
             return self._append_maps(p, record, rows, column)
-        if column.kind == kinds.INTEGER or column.kind == kinds.REAL:
+        if column.kind == kinds.INTEGER_KIND or column.kind == kinds.REAL_KIND:
             return self._append_numbers(p, record, rows, column)
         return self._append_texts(p, record, rows, column)
 
@@ -252,14 +263,14 @@ class EntryRunAppender(RunAppender):
         """Append integers or reals; return how many precede the first that does not fit."""
         values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
-        real: cython.bint = column.kind == kinds.REAL
+        real: cython.bint = column.kind == kinds.REAL_KIND
         if values.used + column.width * rows > values.cap:
             values.grow(column.width * rows)
-        column.found = True
+        column.has_value = True
         column.is_integer = False
         for i in range(rows):
-            column.at = self._token_offset(record, column.token_number)
-            column.n = self._token_size(record, column.token_number)
+            column.text_offset = self._token_offset(record, column.token_number)
+            column.text_size = self._token_size(record, column.token_number)
             record += self.record_bytes
             if real:
                 if not column._parse_real(p):
@@ -279,7 +290,7 @@ class EntryRunAppender(RunAppender):
         """Append texts; return how many precede the first that is not UTF-8, if that is required."""
         values: GrowableBuffer = column.values
         offsets: GrowableBuffer = column.offsets
-        checked: cython.bint = column.kind == kinds.TEXT
+        checked: cython.bint = column.kind == kinds.TEXT_KIND
         index: cython.p_const_uchar = self.token_index.p
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t

@@ -16,7 +16,7 @@ from headrace.arrow.columns import Column
 from headrace.arrow.growable_buffer import GrowableBuffer
 from headrace.spark.sink.encoder import ArrowCells
 
-Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
+ColumnBuffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
 
 @cython.final
@@ -58,7 +58,7 @@ class ExactColumnBuilder:
         entries: Column = self.entries
         for row in range(rows):
             record = mem.u32le(row_records.p, 4 * row)
-            entries.found = not self._is_same(replies.p, index.p, record, row, cells)
+            entries.has_value = not self._is_same(replies.p, index.p, record, row, cells)
             if entries.write_validity(row):
                 self._append_entry(replies.p, index.p, record)
             entries.offsets.put_u32(self.names.offsets.used // 4 - 1)
@@ -105,7 +105,7 @@ class ExactColumnBuilder:
             at += 16
         return at
 
-    def take(self) -> tuple[Buffers, Buffers, Buffers]:
+    def take(self) -> tuple[ColumnBuffers, ColumnBuffers, ColumnBuffers]:
         """Return the buffers of the lists, of their names and of their values."""
         return self.entries.take(), self.names.take(), self.values.take()
 

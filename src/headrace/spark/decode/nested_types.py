@@ -29,7 +29,7 @@ def check_nested_type(name: str, kind: kinds.DataType) -> None:
             check_nested_type(name, field.dataType)
     elif isinstance(kind, kinds.MapType):
         if type(kind.keyType) not in (kinds.StringType, *INTEGER_TYPES):
-            raise type_errors.not_a_key(name, kind.keyType.simpleString())
+            raise type_errors.not_a_map_key(name, kind.keyType.simpleString())
         check_nested_type(name, kind.valueType)
     elif type(kind) not in (kinds.StringType, *SCALAR_TYPES):
         raise type_errors.not_from_json(name, kind.simpleString())

@@ -58,7 +58,7 @@ class ReplyPageTokenizer:
     """
 
     buffer: GrowableBuffer  # received bytes
-    scanned: cython.Py_ssize_t  # how many of them are indexed
+    scanned_bytes: cython.Py_ssize_t  # how many of them are indexed
     cursor: cython.Py_ssize_t
     token_index: GrowableBuffer
     next_record: cython.Py_ssize_t  # the records before this one are consumed
@@ -90,7 +90,7 @@ class ReplyPageTokenizer:
         """Discard all bytes and records, for a new connection."""
         self.buffer.used = 0
         self.token_index.used = 0
-        self.scanned = 0
+        self.scanned_bytes = 0
         self.next_record = 0
         self.cursor = 0
         self.begin_page(b"")
@@ -120,10 +120,10 @@ class ReplyPageTokenizer:
         buffer: GrowableBuffer = self.buffer
         if self.next_record < self.token_index.used:
             return
-        if self.scanned:
-            mem.move(buffer.p, 0, self.scanned, buffer.used - self.scanned)
-            buffer.used -= self.scanned
-            self.scanned = 0
+        if self.scanned_bytes:
+            mem.move(buffer.p, 0, self.scanned_bytes, buffer.used - self.scanned_bytes)
+            buffer.used -= self.scanned_bytes
+            self.scanned_bytes = 0
         self.token_index.used = 0
         self.next_record = 0
 
@@ -141,24 +141,24 @@ class ReplyPageTokenizer:
         size: cython.longlong
         last: cython.Py_ssize_t = -1
         if self.entries_left == UNKNOWN:
-            if self.scanned < end and p[self.scanned] == DASH:
+            if self.scanned_bytes < end and p[self.scanned_bytes] == DASH:
                 return self._raise_error_reply()
-            size = self._read_length(p, self.scanned, end, ARRAY)
+            size = self._read_length(p, self.scanned_bytes, end, ARRAY)
             if size == INCOMPLETE:
                 return False
             self.entries_left = size
             self.entry_count = size
-            self.scanned = self.cursor
+            self.scanned_bytes = self.cursor
             self.anchor_lost = size == 0 and len(self.anchor) > 0
         while self.entries_left > 0:
             start: cython.Py_ssize_t = self.token_index.used
             if not self._index_short_entry(p, end) and not self._index_entry(p, end):
                 self.token_index.used = start
-                if end - self.scanned > BUFFER_MAX:
+                if end - self.scanned_bytes > BUFFER_MAX:
                     raise ProtocolError("an entry larger than any server stores")
                 break
             last = start
-            self.scanned = self.cursor
+            self.scanned_bytes = self.cursor
             self.entries_left -= 1
             if len(self.anchor):
                 last = self._drop_anchor(p, start)
@@ -169,7 +169,9 @@ class ReplyPageTokenizer:
     @cython.cfunc
     def _raise_error_reply(self) -> cython.bint:
         """Raise an error reply if its line is complete."""
-        text: bytes = mem.to_bytes(self.buffer.buf, self.scanned + 1, self.buffer.used - self.scanned - 1)
+        text: bytes = mem.to_bytes(
+            self.buffer.buf, self.scanned_bytes + 1, self.buffer.used - self.scanned_bytes - 1
+        )
         if b"\r\n" in text:
             raise CommandError(text.partition(b"\r\n")[0].decode(errors="replace"))
         if len(text) > ENTRY_MAX:
@@ -199,7 +201,7 @@ class ReplyPageTokenizer:
         index: GrowableBuffer = self.token_index
         if index.used + SHORT_RECORD_BYTES > index.cap:
             index.grow(SHORT_RECORD_BYTES)
-        at: cython.Py_ssize_t = self.scanned
+        at: cython.Py_ssize_t = self.scanned_bytes
         record: cython.Py_ssize_t = index.used + 4
         words: cython.int = 0  # remaining
         count: cython.int = 0
@@ -250,9 +252,9 @@ class ReplyPageTokenizer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _index_entry(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
-        """Index the entry at `scanned`, and move the cursor after it; return False if it is incomplete."""
+        """Index the entry at `scanned_bytes`, and move the cursor after it; False if it is incomplete."""
         start: cython.Py_ssize_t = self.token_index.used
-        words: cython.longlong = self._read_length(p, self.scanned, end, ARRAY)
+        words: cython.longlong = self._read_length(p, self.scanned_bytes, end, ARRAY)
         if words == INCOMPLETE:
             return False
         if words != 2:

@@ -51,7 +51,7 @@ DEFAULT_SCHEMAS = {
 }
 DEFAULT_NAMES = ["stream", "id", "timestamp", "sequence", "fields"]
 
-Buffers = tuple[int, "bytearray | None", bytearray, bytearray]
+ColumnBuffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
 MAP_SETTINGS = {
     "map<string,string>": {"utf8": True},
@@ -71,7 +71,7 @@ RESERVED_COLUMNS = {
 }
 RESERVED_KINDS = {role for role, _ in RESERVED_COLUMNS.values()}
 NESTED_TYPES = ("array", "map", "struct")
-NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
+KINDS_NOT_DECODED = ("stream", "exact")  # kinds of columns that are not made by the decoder's columns
 
 
 class ColumnLayout:
@@ -110,14 +110,14 @@ class ColumnLayout:
 
     def decoded_specs(self) -> list[ColumnSpec]:
         """Return the specs of the columns that a decoder makes, in its order."""
-        return [spec for spec in self.specs if spec.kind not in NOT_DECODED]
+        return [spec for spec in self.specs if spec.kind not in KINDS_NOT_DECODED]
 
     @property
     def has_exact(self) -> bool:
         """Whether there is a column `_exact`."""
         return any(spec.kind == "exact" for spec in self.specs)
 
-    def decoder(self, tokenizer: ReplyPageTokenizer, stream: str, mode: str) -> ArrowDecoder:
+    def new_decoder(self, tokenizer: ReplyPageTokenizer, stream: str, mode: str) -> ArrowDecoder:
         """Return a decoder of replies for these columns."""
         return ArrowDecoder(tokenizer, self.new_columns(), stream, mode, self.has_exact)
 
@@ -135,7 +135,9 @@ class BatchBuilder:
         rows, buffers = decoder.take()
         return self.batch(rows, buffers, decoder)
 
-    def batch(self, rows: int, buffers: list[Buffers], decoder: ArrowDecoder | None = None) -> pa.RecordBatch:
+    def batch(
+        self, rows: int, buffers: list[ColumnBuffers], decoder: ArrowDecoder | None = None
+    ) -> pa.RecordBatch:
         """Return a batch that uses the memory of the buffers. The decoder is needed only for `_exact`."""
         import pyarrow as pa
 
@@ -173,7 +175,7 @@ class BatchBuilder:
         ]
 
 
-def _array(kind: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
+def _array(kind: pa.DataType, rows: int, buffers: ColumnBuffers) -> pa.Array:
     import pyarrow as pa
 
     nulls, validity, offsets, values = buffers
@@ -184,7 +186,7 @@ def _array(kind: pa.DataType, rows: int, buffers: Buffers) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, parts, nulls)
 
 
-def _map_array(kind: pa.MapType, rows: int, buffers: Buffers, pairs: list[Buffers]) -> pa.Array:
+def _map_array(kind: pa.MapType, rows: int, buffers: ColumnBuffers, pairs: list[ColumnBuffers]) -> pa.Array:
     import pyarrow as pa
 
     nulls, validity, offsets, _ = buffers
@@ -197,7 +199,9 @@ def _map_array(kind: pa.MapType, rows: int, buffers: Buffers, pairs: list[Buffer
     return pa.Array.from_buffers(kind, rows, parts, nulls, children=[entries])
 
 
-def _exact_array(kind: pa.ListType, rows: int, entries: Buffers, names: Buffers, values: Buffers) -> pa.Array:
+def _exact_array(
+    kind: pa.ListType, rows: int, entries: ColumnBuffers, names: ColumnBuffers, values: ColumnBuffers
+) -> pa.Array:
     import pyarrow as pa
 
     nulls, validity, offsets, _ = entries
@@ -208,7 +212,9 @@ def _exact_array(kind: pa.ListType, rows: int, entries: Buffers, names: Buffers,
     return pa.Array.from_buffers(kind, rows, parts, nulls, children=[fields])
 
 
-def _nested_array(kind: pa.DataType, rows: int, buffers: Buffers, read: Callable[[str], Any]) -> pa.Array:
+def _nested_array(
+    kind: pa.DataType, rows: int, buffers: ColumnBuffers, read: Callable[[str], Any]
+) -> pa.Array:
     """Convert the texts a second time: the decoder only checked them."""
     import pyarrow as pa
 
@@ -248,7 +254,7 @@ def _arrow_spec(field: pa.Field, default_format: str) -> ColumnSpec:
     if part is None:
         raise type_errors.not_from_field(name, type_name(kind))
     if is_nested(part):  # a map with such keys
-        raise type_errors.not_a_key(name, type_name(part.key_type))
+        raise type_errors.not_a_map_key(name, type_name(part.key_type))
     raise type_errors.not_from_json(name, type_name(part))
 
 

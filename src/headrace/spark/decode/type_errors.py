@@ -26,6 +26,6 @@ def not_from_json(column: str, part: str) -> UsageError:
     )
 
 
-def not_a_key(column: str, key: str) -> UsageError:
+def not_a_map_key(column: str, key: str) -> UsageError:
     """Return the error for a map whose keys cannot be read from JSON."""
     return UsageError(f"The column {column} has a map with {key.upper()} keys: use STRING.")

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.columns.value_texts import EPOCHS, UNITS_PER_SECOND, texts_or_reasons, to_encodable
+from headrace.columns.value_texts import (
+    EPOCH_UNITS_PER_SECOND,
+    UNITS_PER_SECOND,
+    texts_and_reasons,
+    to_encodable,
+)
 from headrace.errors import UsageError
 from headrace.resp.request import bulk
 from headrace.spark.sink.encoder import ArrowCells
@@ -28,7 +33,7 @@ def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCell
     try:
         column = to_encodable(column, timestamp_format)
     except UsageError as error:
-        _, wrong = texts_or_reasons(column, timestamp_format)
+        _, wrong = texts_and_reasons(column, timestamp_format)
         row = min(wrong)
         raise UsageError(f"The column {name} holds, in row {row + 1} of a batch, {wrong[row]}.") from error
     kind = column.type
@@ -45,7 +50,7 @@ def field_cells(name: str, column: pa.Array, timestamp_format: str) -> ArrowCell
     if types.is_float64(kind):
         return _make_cells("real", field, column)
     if types.is_timestamp(kind):
-        scale = UNITS_PER_SECOND[kind.unit] // EPOCHS[timestamp_format]
+        scale = UNITS_PER_SECOND[kind.unit] // EPOCH_UNITS_PER_SECOND[timestamp_format]
         return _make_cells("integer", field, column, scale=scale)
     if types.is_fixed_size_binary(kind):
         return _make_cells("fixed", field, column, width=kind.byte_width)

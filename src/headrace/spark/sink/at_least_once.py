@@ -15,7 +15,7 @@ from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.retrying import ReconnectDelay
 from headrace.client.server_errors import exec_abort_reason
 from headrace.client.servers import Servers
-from headrace.client.write_timeouts import DISK_ERROR, describe_disk_error, wait_for_reply
+from headrace.client.write_timeouts import DISK_ERROR_CODE, describe_disk_error, wait_for_reply
 from headrace.errors import CommandError, HeadraceError, ProtocolError
 from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
@@ -28,9 +28,9 @@ from headrace.spark.sink.replica_wait import (
 from headrace.spark.sink.reply_counter import ReplyCounter
 
 RECEIVE_BYTES = 1 << 16
-BUFFERED_ROWS = 1000  # small chunks, for many streams, are sent together when they reach this
-BUFFERED_BYTES = 1 << 20
-REPLICAS_UNKNOWN = (
+BUFFERED_ROWS_MAX = 1000  # small chunks, for many streams, are sent together when they reach this
+BUFFERED_BYTES_MAX = 1 << 20
+REPLICAS_UNKNOWN_MESSAGE = (
     "The connection was lost before the replicas had confirmed the rows (option waitReplicas): some may be "
     "missing after a failover. A new attempt of this task adds all its rows again. With the option delivery "
     "set to exactly-once only the missing rows are added."
@@ -65,14 +65,14 @@ class RowChunk:
     marker_before: bytes | None = None
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """The number of rows."""
         return self.stop - self.start
 
     @property
     def end_row(self) -> int:
         """The number of the row after them."""
-        return self.first_row + self.rows
+        return self.first_row + self.row_count
 
 
 class SinkConnection:
@@ -93,7 +93,7 @@ class SinkConnection:
     def await_replies(self, replies: int, keep_strings: bool = False) -> ReplyCounter:
         """Wait for so many replies; return the counter, which has their errors."""
         self._counter.expect(replies, keep_strings)
-        while not self._counter.done():
+        while not self._counter.count_replies():
             self._counter.feed(self._receive())
         return self._counter
 
@@ -113,7 +113,7 @@ class SinkConnection:
         """Receive and check the reply to wait_request(), if there is one. Raises ServerUnavailable."""
         if replicas:
             counter = self.await_replies(1)
-            reply = CommandError(counter.errors[0][2]) if counter.errors else counter.value
+            reply = CommandError(counter.errors[0][2]) if counter.errors else counter.last_string
             check_confirmed(reply, replicas, self._stream)
 
     def wait_for_replicas(self, replicas: int) -> None:
@@ -159,7 +159,7 @@ class SinkConnection:
         """Raise the exception for an error reply: ServerUnavailable if a retry can succeed."""
         text = exec_abort_reason(text)
         self._connection.raise_if_unavailable(text, follow_ask=False)
-        if text.startswith(DISK_ERROR):
+        if text.startswith(DISK_ERROR_CODE):
             raise CommandError(describe_disk_error(text))
         raise CommandError(f"{text} (adding entries to the stream {self._stream!r})")
 
@@ -200,15 +200,15 @@ class ChunkWriter:
                 self.close()
             except (ProtocolError, *CONNECTION_ERRORS) as failure:
                 self.close()
-                self._reconnect_delay.wait(failure)
+                self._reconnect_delay.wait_or_raise(failure)
             work = again
 
     def confirm_first(self) -> None:
         """Mark the first unconfirmed chunk as written."""
-        self.confirmed_row_count += self.unconfirmed.popleft().rows
-        self.reset_delay()
+        self.confirmed_row_count += self.unconfirmed.popleft().row_count
+        self.reset_reconnect_timeout()
 
-    def reset_delay(self) -> None:
+    def reset_reconnect_timeout(self) -> None:
         """Restart the reconnect timeout after progress."""
         self._reconnect_delay.reset()
 
@@ -247,8 +247,8 @@ class AtLeastOnceWriter(ChunkWriter):
             self._buffered = together = replace(chunk, requests=bytearray(chunk.requests))
         else:
             together.requests += chunk.requests
-            together.stop += chunk.rows
-        if together.rows >= BUFFERED_ROWS or len(together.requests) >= BUFFERED_BYTES:
+            together.stop += chunk.row_count
+        if together.row_count >= BUFFERED_ROWS_MAX or len(together.requests) >= BUFFERED_BYTES_MAX:
             self._send_buffered()
 
     def flush(self) -> None:
@@ -264,13 +264,13 @@ class AtLeastOnceWriter(ChunkWriter):
         while True:
             try:
                 connection.wait_for_replicas(self._replicas)
-                self.reset_delay()
+                self.reset_reconnect_timeout()
                 return
             except WritesUnconfirmed as failure:
-                self._reconnect_delay.wait(failure)
+                self._reconnect_delay.wait_or_raise(failure)
             except (ProtocolError, *CONNECTION_ERRORS) as failure:
                 self.close()
-                raise HeadraceError(REPLICAS_UNKNOWN) from failure
+                raise HeadraceError(REPLICAS_UNKNOWN_MESSAGE) from failure
 
     def _send_buffered(self) -> None:
         chunk, self._buffered = self._buffered, None
@@ -288,7 +288,7 @@ class AtLeastOnceWriter(ChunkWriter):
         if (
             self._replicas and self.confirmed_row_count
         ):  # by a server that may be replaced by one without them
-            raise HeadraceError(REPLICAS_UNKNOWN)
+            raise HeadraceError(REPLICAS_UNKNOWN_MESSAGE)
         while self.unconfirmed:
             chunk = self.unconfirmed[0]
             if chunk.requested_ids is not None:
@@ -307,6 +307,6 @@ class AtLeastOnceWriter(ChunkWriter):
         """Wait for the replies to the first unconfirmed chunk."""
         chunk = self.unconfirmed[0]
         connection = self.connection_for(chunk.stream)
-        for _, _, text in connection.await_replies(chunk.rows).errors:
+        for _, _, text in connection.await_replies(chunk.row_count).errors:
             connection.raise_error(text)
         self.confirm_first()

@@ -74,7 +74,7 @@ class AttemptGuard:
         """Return whether a value of the key is still the one under which this execution writes."""
         return value is not None and value == self._current.get(stream)
 
-    def repeated(self) -> list[bytes]:
+    def repeated_streams(self) -> list[bytes]:
         """Return the streams to which an earlier execution may have written rows of the batch."""
         return [stream for stream in self._current if self.is_repeated(stream)]
 
@@ -100,7 +100,7 @@ class AttemptGuard:
         field = b"%d%b" % (self._marker.partition, suffix)
         return [request(b"APPEND", key, b"%b=%b " % (field, value)), request(b"PEXPIRE", key, ttl)]
 
-    def check_checkpoint(self, stream: bytes, value: bytes | None) -> BatchAttempt | None:
+    def parse_attempt(self, stream: bytes, value: bytes | None) -> BatchAttempt | None:
         """Parse a value of the key. Raises UsageError if the query ID belongs to another checkpoint."""
         marker, found = self._marker, BatchAttempt.parse(value, self.attempt_key(stream))
         if found and found.checkpoint and marker.checkpoint and found.checkpoint != marker.checkpoint:
@@ -113,7 +113,7 @@ class AttemptGuard:
             )
         return found
 
-    def join(self, connection: SinkConnection, stream: bytes, value: bytes | None) -> bool:
+    def join_or_begin(self, connection: SinkConnection, stream: bytes, value: bytes | None) -> bool:
         """Take part in writing the batch; begin its execution if this is the first task.
 
         Args:
@@ -130,7 +130,7 @@ class AttemptGuard:
             AttemptSuperseded: if another execution of the batch was started.
         """
         while True:
-            found = self.check_checkpoint(stream, value)
+            found = self.parse_attempt(stream, value)
             if found is not None and found.batch > self._marker.batch_id:
                 return False
             if found is not None and value is not None and self._may_write(found):
@@ -200,7 +200,7 @@ class AttemptGuard:
         if not connection.execute_if(self.attempt_key(stream), self._current[stream], requests):
             raise ConcurrentAttempt("the batch has another execution")
 
-    def fail(self, connection: SinkConnection, stream: bytes, message: str) -> None:
+    def record_failure(self, connection: SinkConnection, stream: bytes, message: str) -> None:
         """Record an error, so that no task adds any more rows in this execution."""
         error = replace(self._state(stream), error=message)
         with suppress(HeadraceError, OSError):  # the task fails anyway
@@ -208,7 +208,7 @@ class AttemptGuard:
                 self.attempt_key(stream), self._current[stream], [self._set_request(stream, error)]
             )
 
-    def unverified(self, connection: SinkConnection, stream: bytes) -> set[bytes]:
+    def unverified_partitions(self, connection: SinkConnection, stream: bytes) -> set[bytes]:
         """Return the other partitions whose rows were not read again yet; none if no task waits any more.
 
         Raises:
@@ -217,7 +217,7 @@ class AttemptGuard:
         requests = request(b"GET", self.attempt_key(stream)) + request(b"GET", self.partitions_key(stream))
         value, partitions = connection.request_or_raise(requests, 2)
         if not self.is_current(stream, value):
-            self.join(connection, stream, value)
+            self.join_or_begin(connection, stream, value)
         fields = _parse_fields(partitions)
         if fields.get(WAIT_ENDED_FIELD) == self._marker.attempt.encode():
             return set()
@@ -250,7 +250,7 @@ class PartitionWait:
 
     def poll(self, connection: SinkConnection) -> bool:
         """Return whether the task may add rows; pause if not."""
-        left = self._guard.unverified(connection, self._stream)
+        left = self._guard.unverified_partitions(connection, self._stream)
         if not left:
             return True
         if left != self._left:
@@ -263,7 +263,7 @@ class PartitionWait:
         return False
 
 
-def check_repeated(servers: Servers, marker: Marker, streams: Iterable[str]) -> None:
+def check_repeated_batch(servers: Servers, marker: Marker, streams: Iterable[str]) -> None:
     """Check, when a repeated batch is committed, that all rows of its earlier executions were read again.
 
     Raises:

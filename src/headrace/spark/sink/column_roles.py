@@ -24,7 +24,7 @@ from headrace.spark.options import Options
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-SOURCE_COLUMNS = {"stream", "id", "timestamp", "sequence", "fields"}
+SOURCE_COLUMN_NAMES = {"stream", "id", "timestamp", "sequence", "fields"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ def column_roles(schema: pa.Schema, options: Options) -> ColumnRoles:
         UsageError: for a reserved column of a wrong type, or if no stream or a required ID is given.
     """
     names = schema.names
-    if "fields" in names and set(names) <= SOURCE_COLUMNS and _is_fields_map(schema.field("fields").type):
+    if (
+        "fields" in names
+        and set(names) <= SOURCE_COLUMN_NAMES
+        and _is_fields_map(schema.field("fields").type)
+    ):
         has_stream = "stream" in names and options.stream is None
         found = ColumnRoles(
             "stream" if has_stream else None,

@@ -35,12 +35,14 @@ BULK = cython.declare(cython.uchar, 36)  # $
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
 DIGIT = cython.declare(cython.uchar, 48)
-ID_SHOWN_MAX = cython.declare(cython.Py_ssize_t, 60)  # bytes of a wrong ID in a message
-HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two line ends
-NUMBER_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bulk string
+ID_SHOWN_BYTES_MAX = cython.declare(cython.Py_ssize_t, 60)  # bytes of a wrong ID in a message
+HEADER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two line ends
+NUMBER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bulk string
 DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # numbers with more decimals are left to repr()
-PLAIN_MIN = cython.declare(cython.double, 1e-4)  # below this repr() writes an exponent
-PLAIN_MAX = cython.declare(cython.longlong, 1_000_000_000_000_000)  # up to 15 digits identify one double
+NO_EXPONENT_MIN = cython.declare(cython.double, 1e-4)  # below this repr() writes an exponent
+EXACT_DECIMALS_MAX = cython.declare(
+    cython.longlong, 1_000_000_000_000_000
+)  # up to 15 digits identify one double
 
 NO_ROWS_DIGEST = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 DIGEST_FACTOR = cython.declare(cython.ulonglong, 0xD6E8FEB86659FD93)  # odd, so a factor loses no bits
@@ -48,23 +50,25 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 8)
 
 # The layouts of a column's buffers.
-LAYOUTS = {name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))}
-TEXT = cython.declare(cython.int, 0)
-FIXED = cython.declare(cython.int, 1)
-INTEGER = cython.declare(cython.int, 2)
-BOOLEAN = cython.declare(cython.int, 3)
-REAL = cython.declare(cython.int, 4)
-MAP = cython.declare(cython.int, 5)
+LAYOUT_NUMBERS = {
+    name: form for form, name in enumerate(("text", "fixed", "integer", "boolean", "real", "map"))
+}
+TEXT_LAYOUT = cython.declare(cython.int, 0)
+FIXED_LAYOUT = cython.declare(cython.int, 1)
+INTEGER_LAYOUT = cython.declare(cython.int, 2)
+BOOLEAN_LAYOUT = cython.declare(cython.int, 3)
+REAL_LAYOUT = cython.declare(cython.int, 4)
+MAP_LAYOUT = cython.declare(cython.int, 5)
 
 
 @cython.final
 @cython.cclass
 class ArrowCells:
-    """One Arrow column, read in place. `owners` keep its memory alive; __init__ checks all sizes.
+    """One Arrow column, read in place. `memory_owners` keep its memory alive; __init__ checks all sizes.
 
-    layout      one of LAYOUTS: text (offsets of `width` 4 or 8 bytes), fixed (bytes of one width), integer
-                (little-endian, `width` bytes, divided by `scale`), boolean (bits), real (a double), map
-                (offsets into two further columns, keys and items)
+    layout      one of LAYOUT_NUMBERS: text (offsets of `width` 4 or 8 bytes), fixed (bytes of one width),
+                integer (little-endian, `width` bytes, divided by `scale`), boolean (bits), real (a double),
+                map (offsets into two further columns, keys and items)
     name        the field it is written to, as a bulk string: `$4\\r\\nitem\\r\\n`; or empty
     start rows  the range of values to read: a slice does not begin at 0
     validity    one bit for each value, or None if no value is null
@@ -75,14 +79,14 @@ class ArrowCells:
     start: cython.Py_ssize_t
     rows: cython.Py_ssize_t
     width: cython.Py_ssize_t
-    scale: cython.longlong
+    divisor: cython.longlong
     signed: cython.bint
-    some_null: cython.bint
-    size: cython.Py_ssize_t  # bytes of values
+    has_nulls: cython.bint
+    values_bytes: cython.Py_ssize_t  # bytes of values
     validity: cython.p_const_uchar
     offsets: cython.p_const_uchar
     values: cython.p_const_uchar
-    owners: tuple[object, object, object]
+    memory_owners: tuple[object, object, object]
     keys: ArrowCells | None
     items: ArrowCells | None
 
@@ -104,49 +108,49 @@ class ArrowCells:
     ) -> None:
         if start < 0 or rows < 0 or scale < 1 or width < 1:
             raise ValueError("a column with a negative size")
-        self.layout = LAYOUTS[form]
+        self.layout = LAYOUT_NUMBERS[form]
         self.name = name
         self.start = start
         self.rows = rows
         self.width = width
-        self.scale = scale
+        self.divisor = scale
         self.signed = signed
         self.keys = keys
         self.items = items
-        self.owners = (validity, offsets, values)
+        self.memory_owners = (validity, offsets, values)
         end: cython.Py_ssize_t = self.start + self.rows
         nothing: bytes = b""
         self.validity = nothing
         self.offsets = nothing
         self.values = nothing
-        self.size = 0
-        self.some_null = validity is not None
+        self.values_bytes = 0
+        self.has_nulls = validity is not None
         if validity is not None:
             self.validity = mem.borrow(validity, (end + 7) // 8)
         if rows == 0:
             return
-        if self.layout in (TEXT, MAP):
+        if self.layout in (TEXT_LAYOUT, MAP_LAYOUT):
             if width not in (4, 8):
                 raise ValueError("offsets of a strange width")
             self.offsets = mem.borrow(offsets, (end + 1) * self.width)
-        if self.layout == TEXT:
-            self.size = 0 if values is None else memoryview(values).nbytes  # type: ignore[arg-type]
-        elif self.layout == BOOLEAN:
-            self.size = (end + 7) // 8
-        elif self.layout != MAP:
+        if self.layout == TEXT_LAYOUT:
+            self.values_bytes = 0 if values is None else memoryview(values).nbytes  # type: ignore[arg-type]
+        elif self.layout == BOOLEAN_LAYOUT:
+            self.values_bytes = (end + 7) // 8
+        elif self.layout != MAP_LAYOUT:
             if form != "fixed" and width > 8:
                 raise ValueError("a number of a strange width")
-            self.size = end * self.width
+            self.values_bytes = end * self.width
         elif keys is None or items is None or keys.rows != items.rows:
             raise ValueError("a map without keys and items")
-        if self.size > 0:
-            self.values = mem.borrow(values, self.size)
+        if self.values_bytes > 0:
+            self.values = mem.borrow(values, self.values_bytes)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def _is_null(self, row: cython.Py_ssize_t) -> cython.bint:
         i: cython.Py_ssize_t = self.start + row
-        return self.some_null and not self.validity[i >> 3] >> (i & 7) & 1
+        return self.has_nulls and not self.validity[i >> 3] >> (i & 7) & 1
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -167,7 +171,7 @@ class ArrowCells:
         """Return how many fields the row gets from this column. The row must be below `rows`."""
         if self._is_null(row):
             return 0
-        if self.layout != MAP:
+        if self.layout != MAP_LAYOUT:
             return 1
         items: ArrowCells | None = self.items
         assert items is not None
@@ -186,7 +190,7 @@ class ArrowCells:
     @cython.exceptval(-1, check=False)
     def write_fields(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append the names and values of the row's fields."""
-        if self.layout != MAP:
+        if self.layout != MAP_LAYOUT:
             out.put(self.name, 0, len(self.name))
             return self.write_value(out, row)
         keys: ArrowCells | None = self.keys
@@ -206,14 +210,14 @@ class ArrowCells:
     def write_value(self, out: GrowableBuffer, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Append one value, which is not null, as a bulk string."""
         i: cython.Py_ssize_t = self.start + row
-        if self.layout == TEXT:
+        if self.layout == TEXT_LAYOUT:
             at: cython.Py_ssize_t = self._text_start(i)
             return _put_bulk(out, self.values, at, self._offset(i + 1) - at)
-        if self.layout == FIXED:
+        if self.layout == FIXED_LAYOUT:
             return _put_bulk(out, self.values, i * self.width, self.width)
-        if self.layout == INTEGER:
+        if self.layout == INTEGER_LAYOUT:
             return self._write_integer(out, i)
-        if self.layout == BOOLEAN:
+        if self.layout == BOOLEAN_LAYOUT:
             if self.values[i >> 3] >> (i & 7) & 1:
                 return out.put(b"$4\r\ntrue\r\n", 0, 10)
             return out.put(b"$5\r\nfalse\r\n", 0, 11)
@@ -224,7 +228,7 @@ class ArrowCells:
     def _text_start(self, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return where text i begins. It ends at offset i + 1, which is within the bytes."""
         at: cython.Py_ssize_t = self._offset(i)
-        if not at <= self._offset(i + 1) <= self.size:
+        if not at <= self._offset(i + 1) <= self.values_bytes:
             raise ValueError("a text with offsets past its bytes")
         return at
 
@@ -235,13 +239,15 @@ class ArrowCells:
         i: cython.Py_ssize_t = self.start + row
         at: cython.Py_ssize_t = i * self.width
         end: cython.Py_ssize_t = at + self.width
-        if self.layout == TEXT:
+        if self.layout == TEXT_LAYOUT:
             at = self._text_start(i)
             end = self._offset(i + 1)
-        elif self.layout != FIXED:
+        elif self.layout != FIXED_LAYOUT:
             return 0
         if at == end or not (DIGIT <= self.values[at] <= DIGIT + 9 or self.values[at] == ARRAY):
-            text: str = mem.to_bytes(self.values, at, min(end - at, ID_SHOWN_MAX)).decode(errors="replace")
+            text: str = mem.to_bytes(self.values, at, min(end - at, ID_SHOWN_BYTES_MAX)).decode(
+                errors="replace"
+            )
             raise UsageError(f"{text!r} is not an entry ID, like 1763676000000-0.")
         return 0
 
@@ -261,14 +267,14 @@ class ArrowCells:
             if self.signed and bits >> (8 * self.width - 1):
                 byte = 1
                 bits = mem.sub_u64(bits, byte << 8 * self.width)  # extend the sign to 64 bits
-        if self.scale != 1:
+        if self.divisor != 1:
             number: cython.longlong = mem.as_signed(bits)
-            bits = mem.as_unsigned(number // self.scale)
+            bits = mem.as_unsigned(number // self.divisor)
         negative: cython.bint = self.signed and bits >> 63 != 0
         if negative:
             bits = mem.sub_u64(0, bits)
-        if out.used + NUMBER_MAX > out.cap:
-            out.grow(NUMBER_MAX)
+        if out.used + NUMBER_BYTES_MAX > out.cap:
+            out.grow(NUMBER_BYTES_MAX)
         begin: cython.Py_ssize_t = out.used + 5  # after `$NN\r\n`
         at = begin
         if negative:
@@ -284,8 +290,8 @@ def _put_bulk(
     out: GrowableBuffer, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     """Append the n bytes at `at` of source as a bulk string."""
-    if out.used + n + HEADER_MAX > out.cap:
-        out.grow(n + HEADER_MAX)
+    if out.used + n + HEADER_BYTES_MAX > out.cap:
+        out.grow(n + HEADER_BYTES_MAX)
     _put_head(out, BULK, n)
     mem.copy(out.p, out.used, source, at, n)
     out.used += n
@@ -339,10 +345,10 @@ def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
     back: cython.double
     decimals: cython.Py_ssize_t = 0
     found: cython.bint = False
-    if size >= PLAIN_MIN and size < PLAIN_MAX:
+    if size >= NO_EXPONENT_MIN and size < EXACT_DECIMALS_MAX:
         while decimals <= DECIMALS_MAX:
             back = size * power + 0.5
-            if back >= PLAIN_MAX:
+            if back >= EXACT_DECIMALS_MAX:
                 break
             whole = mem.truncate(back)
             back = whole
@@ -356,8 +362,8 @@ def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
     if not found:
         text: bytes = repr(v).encode()
         return _put_bulk(out, text, 0, len(text))
-    if out.used + NUMBER_MAX > out.cap:
-        out.grow(NUMBER_MAX)
+    if out.used + NUMBER_BYTES_MAX > out.cap:
+        out.grow(NUMBER_BYTES_MAX)
     begin: cython.Py_ssize_t = out.used + 5
     at: cython.Py_ssize_t = begin
     if v < 0:
@@ -405,11 +411,11 @@ def _add_to_digest(
 @cython.final
 @cython.cclass
 class XaddEncoder:
-    """Encodes the columns of one batch: load(), then for each stream set_prefix(), encode() and take().
+    """Encodes the columns of one batch: set_batch(), then for each stream set_prefix(), encode() and take().
 
     out                    the requests so far
     cells                  the columns that become fields
-    ids                    the column of the IDs; None if the server assigns them
+    id_cells                    the column of the IDs; None if the server assigns them
     prefix                 `XADD`, key and trimming arguments, encoded
     prefix_argument_count  their number
     computes_digest        whether a digest of the rows is computed
@@ -418,7 +424,7 @@ class XaddEncoder:
 
     out: GrowableBuffer
     cells: list[ArrowCells]
-    ids: ArrowCells | None
+    id_cells: ArrowCells | None
     rows: cython.Py_ssize_t
     prefix: bytes
     prefix_argument_count: cython.Py_ssize_t
@@ -430,22 +436,22 @@ class XaddEncoder:
         self.rows_digest = NO_ROWS_DIGEST
         self.out = GrowableBuffer(1 << 16)
         self.cells = []
-        self.ids = None
+        self.id_cells = None
         self.rows = 0
         self.prefix = b""
         self.prefix_argument_count = 0
 
-    def load(self, rows: int, cells: list[ArrowCells], ids: ArrowCells | None) -> None:
+    def set_batch(self, rows: int, cells: list[ArrowCells], ids: ArrowCells | None) -> None:
         """Set the columns of a batch, each with `rows` rows."""
         column: ArrowCells
         for column in cells:
             if column.rows != rows:
                 raise ValueError("columns of different lengths")
-        if ids is not None and (ids.rows != rows or ids.layout == MAP):
+        if ids is not None and (ids.rows != rows or ids.layout == MAP_LAYOUT):
             raise ValueError("IDs that do not fit their rows")
         self.rows = rows
         self.cells = cells
-        self.ids = ids
+        self.id_cells = ids
 
     def set_prefix(self, words: list[bytes]) -> None:
         """Begin every request with these arguments: XADD, the stream, how to trim it."""
@@ -508,14 +514,14 @@ class XaddEncoder:
             fields += column.field_count(row)
         if fields == 0:
             raise UsageError("All columns of a row are null, but an entry needs a field: remove such rows.")
-        if out.used + HEADER_MAX > out.cap:
-            out.grow(HEADER_MAX)
+        if out.used + HEADER_BYTES_MAX > out.cap:
+            out.grow(HEADER_BYTES_MAX)
         _put_head(out, ARRAY, self.prefix_argument_count + 1 + 2 * fields)
         out.put(self.prefix, 0, len(self.prefix))
         begin: cython.Py_ssize_t = out.used
-        if self.ids is not None and not self.ids._is_null(row):
-            self.ids.check_id(row)
-            self.ids.write_value(out, row)
+        if self.id_cells is not None and not self.id_cells._is_null(row):
+            self.id_cells.check_id(row)
+            self.id_cells.write_value(out, row)
         else:
             out.put(b"$1\r\n*\r\n", 0, 7)
         for column in self.cells:

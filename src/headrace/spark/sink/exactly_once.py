@@ -34,10 +34,10 @@ from headrace.spark.sink.marker import Marker, MarkerState
 from headrace.spark.sink.rejected_rows import marker_correction, not_corrected_message, rejection_message
 from headrace.spark.sink.replica_wait import wait_request
 from headrace.spark.sink.reply_counter import ReplyCounter
-from headrace.spark.sink.requested_ids import check_increasing_ids, check_requested_ids, last_id_of
+from headrace.spark.sink.requested_ids import check_increasing_ids, check_requested_ids, last_id_from_xinfo
 
-MULTI = request(b"MULTI")
-EXEC = request(b"EXEC")
+MULTI_REQUEST = request(b"MULTI")
+EXEC_REQUEST = request(b"EXEC")
 
 
 class ConfirmedRowsLost(HeadraceError):
@@ -49,17 +49,17 @@ class StreamWriteState:
     """What is known of the task's rows for one stream.
 
     Attributes:
-        written: what the marker says, as it was last read.
+        marker_state: what the marker says, as it was last read.
         is_verified: whether the task has read the same rows as those that the marker counts.
         may_add: whether all checks before adding rows have passed.
-        rows_before: how many rows there were when an earlier execution read all; None if unknown.
+        earlier_row_count: how many rows there were when an earlier execution read all; None if unknown.
         marker_value: the marker's value after all accepted chunks.
     """
 
-    written: MarkerState
+    marker_state: MarkerState
     is_verified: bool
     may_add: bool = False
-    rows_before: int | None = None
+    earlier_row_count: int | None = None
     marker_value: bytes | None = None
 
 
@@ -108,23 +108,25 @@ class ExactlyOnceWriter(ChunkWriter):
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {stream_name(stream)!r} holds a {kind}, not a stream.")
             if guard:
-                guard.check_checkpoint(stream, attempt[0])
+                guard.parse_attempt(stream, attempt[0])
             written = self._marker.parse_state(value, stream)
-            if guard and not written.is_final and not guard.join(connection, stream, attempt[0]):
+            if guard and not written.is_final and not guard.join_or_begin(connection, stream, attempt[0]):
                 written = replace(written, is_final=True)
             is_verified = written.rows == 0 or not self._marker.has_digest
             states[stream] = StreamWriteState(written, is_verified, marker_value=value)
             if guard and not written.is_final:
-                recorded, states[stream].rows_before = guard.earlier_partition_record(connection, stream)
+                recorded, states[stream].earlier_row_count = guard.earlier_partition_record(
+                    connection, stream
+                )
                 if recorded and not written.rows:  # its rows were rejected, or the marker was deleted
                     guard.record_rows_read(connection, stream)
-        if any(state.written.rows for state in states.values()):
+        if any(state.marker_state.rows for state in states.values()):
             # An earlier attempt may have been killed before its replicas had the rows.
             connection.wait_for_replicas(self._replicas)
         self._streams |= states
         if self._trim:
             self._check_trimming(connection, streams[0])
-        self.reset_delay()
+        self.reset_reconnect_timeout()
 
     def _check_trimming(self, connection: SinkConnection, stream: bytes) -> None:
         """Check by an XADD to a key that does not exist, which adds nothing, that the server can trim so."""
@@ -139,13 +141,13 @@ class ExactlyOnceWriter(ChunkWriter):
                 raise CommandError(f"The server does not support trimming by {arguments}: {reply}") from None
 
     @property
-    def repeated(self) -> list[bytes]:
+    def repeated_streams(self) -> list[bytes]:
         """The streams to which an earlier execution may have written rows of the batch."""
-        return self._guard.repeated() if self._guard else []
+        return self._guard.repeated_streams() if self._guard else []
 
     def rows_done(self, stream: bytes) -> int:
         """Return how many of the task's rows for the stream are known to be written."""
-        return self._streams[stream].written.rows
+        return self._streams[stream].marker_state.rows
 
     def skip(self, stream: bytes, rows: int, digest: int) -> None:
         """Pass over rows that are written already, and check that they are the same rows.
@@ -159,8 +161,8 @@ class ExactlyOnceWriter(ChunkWriter):
             RowsChanged: if other rows are written.
         """
         state = self._streams[stream]
-        if rows == state.written.rows and not state.is_verified:
-            self._verify(stream, state.written, digest)
+        if rows == state.marker_state.rows and not state.is_verified:
+            self._verify(stream, state.marker_state, digest)
 
     def _verify(self, stream: bytes, written: MarkerState, digest: int) -> None:
         """Compare the digest of rows that were read with that of the rows which are written."""
@@ -176,7 +178,7 @@ class ExactlyOnceWriter(ChunkWriter):
     def _record_rows_read(self, stream: bytes) -> None:
         """Record that this partition's rows are those of the earlier execution."""
         guard = self._guard
-        if guard is None or self._streams[stream].written.is_final:
+        if guard is None or self._streams[stream].marker_state.is_final:
             return
         self.flush()
 
@@ -191,27 +193,28 @@ class ExactlyOnceWriter(ChunkWriter):
         if self._guard is not None:
             [value] = connection.request_or_raise(request(b"GET", self._guard.attempt_key(stream)), 1)
             if not self._guard.is_current(stream, value):
-                self._guard.join(connection, stream, value)
+                self._guard.join_or_begin(connection, stream, value)
         return connection
 
     def _fail(self, stream: bytes, found: str) -> NoReturn:
         """Raise RowsChanged, and let the other tasks of the batch raise it, too."""
         message = rows_changed_message(self._marker, stream, found)
         self.close()
-        if self._guard is not None and not self._streams[stream].written.is_final:
+        if self._guard is not None and not self._streams[stream].marker_state.is_final:
             with suppress(HeadraceError, OSError):
-                self._guard.fail(self.connection_for(stream), stream, message)
+                self._guard.record_failure(self.connection_for(stream), stream, message)
         raise RowsChanged(message)
 
     def _check_may_add(self, chunk: RowChunk) -> None:
         """Check that a row may be added after those that are written. Raises RowsChanged."""
         stream, state = chunk.stream, self._streams[chunk.stream]
-        written, partition = state.written, self._marker.partition
+        written, partition = state.marker_state, self._marker.partition
         if written.is_final:
             self._fail(stream, "a later batch was begun, and there are rows that are not written yet")
-        if state.rows_before is not None and chunk.end_row > state.rows_before:
+        if state.earlier_row_count is not None and chunk.end_row > state.earlier_row_count:
             self._fail(
-                stream, f"partition {partition} had {plural(state.rows_before, 'row')}, and now has more"
+                stream,
+                f"partition {partition} had {plural(state.earlier_row_count, 'row')}, and now has more",
             )
         if state.may_add:
             return
@@ -238,7 +241,7 @@ class ExactlyOnceWriter(ChunkWriter):
         """
         requests: dict[bytes, list[bytes]] = {}
         for stream, count in rows.items():
-            written = self._streams[stream].written
+            written = self._streams[stream].marker_state
             if self._marker.has_digest and count < written.rows:
                 counted = plural(written.rows, "row")
                 self._fail(stream, f"partition {self._marker.partition} had {counted}, and now has {count:,}")
@@ -283,7 +286,7 @@ class ExactlyOnceWriter(ChunkWriter):
 
     def _value_after(self, chunk: RowChunk) -> bytes:
         """Return the marker's value after a chunk."""
-        before = self._streams[chunk.stream].written.batch_before
+        before = self._streams[chunk.stream].marker_state.batch_before
         return self._marker.value(chunk.end_row, chunk.digest, before)
 
     def close(self) -> None:
@@ -301,7 +304,7 @@ class ExactlyOnceWriter(ChunkWriter):
         connection = super().connection_for(stream)
         if is_new:
             try:
-                connection.request_or_raise(MULTI + EXEC, 2)
+                connection.request_or_raise(MULTI_REQUEST + EXEC_REQUEST, 2)
             except BaseException:
                 self.close()
                 raise
@@ -315,7 +318,7 @@ class ExactlyOnceWriter(ChunkWriter):
         requests = bytearray()
         if self._queued is not None:
             self._check_watched(connection, self._queued)
-            requests += EXEC + wait_request(self._replicas)
+            requests += EXEC_REQUEST + wait_request(self._replicas)
         if chunk is not None:
             requests += self._watched_reads(chunk) + self._transaction(chunk)
         self._executing, self._queued = self._queued, chunk
@@ -340,11 +343,11 @@ class ExactlyOnceWriter(ChunkWriter):
         if self._guard is not None:
             replies = connection.await_replies(2)  # of WATCH and the first GET
             _raise_counted(connection, replies)
-            if not self._guard.is_current(chunk.stream, replies.value):
+            if not self._guard.is_current(chunk.stream, replies.last_string):
                 raise ConcurrentAttempt("the batch has another execution")
         replies = connection.await_replies(1 if self._guard else 2)
         _raise_counted(connection, replies)
-        if replies.value != chunk.marker_before:
+        if replies.last_string != chunk.marker_before:
             raise ConcurrentAttempt("the marker was changed by another attempt")
         if chunk.requested_ids is not None:
             self._check_last_id(connection, chunk, chunk.requested_ids)
@@ -358,14 +361,16 @@ class ExactlyOnceWriter(ChunkWriter):
             if "no such key" not in text:
                 connection.raise_error(text)
         try:
-            check_increasing_ids(chunk.stream, last_id_of(replies.strings), ids(chunk.start, chunk.stop))
+            check_increasing_ids(
+                chunk.stream, last_id_from_xinfo(replies.strings), ids(chunk.start, chunk.stop)
+            )
         except UsageError:
             self.close()  # drops the transaction
             raise
 
     def _transaction(self, chunk: RowChunk) -> bytearray:
         """Return the requests of a chunk's transaction, without EXEC."""
-        requests = bytearray(MULTI)
+        requests = bytearray(MULTI_REQUEST)
         requests += chunk.requests
         for each in self._after_rows(chunk):
             requests += each
@@ -381,14 +386,14 @@ class ExactlyOnceWriter(ChunkWriter):
 
     def _check_executed(self, connection: SinkConnection, chunk: RowChunk) -> None:
         """Check the replies from MULTI to EXEC, and confirm the chunk."""
-        executed = chunk.rows + 1 + len(self._after_rows(chunk))  # after MULTI, the rows and these
+        executed = chunk.row_count + 1 + len(self._after_rows(chunk))  # after MULTI, the rows and these
         replies = connection.await_replies(executed + 1)
         whole = [text for reply, element, text in replies.errors if reply < executed or element < 0]
         if whole:
             connection.raise_error(whole[0])
         if replies.errors:
             self._handle_rejected_rows(chunk, [text for _, _, text in replies.errors])
-        if replies.null:
+        if replies.last_is_null:
             raise ConcurrentAttempt("the marker was changed by another attempt")
         connection.check_wait_reply(self._replicas)
         self._executing = None
@@ -408,8 +413,8 @@ class ExactlyOnceWriter(ChunkWriter):
         done = written.rows
         if done < chunk.first_row:
             raise confirmed_rows_lost(chunk, done)
-        if done > state.written.rows:
-            state.written, state.is_verified = written, False
+        if done > state.marker_state.rows:
+            state.marker_state, state.is_verified = written, False
         if done >= chunk.end_row:
             state.marker_value = value
             connection.request(request(b"UNWATCH"), 1)
@@ -432,8 +437,8 @@ class ExactlyOnceWriter(ChunkWriter):
             )
         chunk.marker_before = value
         state.marker_value = self._value_after(chunk)
-        count = chunk.rows + len(self._after_rows(chunk)) + 2  # with MULTI and EXEC
-        replies = connection.request(bytes(self._transaction(chunk) + EXEC), count)
+        count = chunk.row_count + len(self._after_rows(chunk)) + 2  # with MULTI and EXEC
+        replies = connection.request(bytes(self._transaction(chunk) + EXEC_REQUEST), count)
         connection.raise_first_error(replies)
         if replies[-1] is None:
             raise ConcurrentAttempt("the marker was changed by another attempt")
@@ -452,7 +457,7 @@ class ExactlyOnceWriter(ChunkWriter):
         connection.raise_first_error(replies)
         if guard is not None and not guard.is_current(stream, replies[1]):
             connection.request(request(b"UNWATCH"), 1)
-            guard.join(connection, stream, replies[1])
+            guard.join_or_begin(connection, stream, replies[1])
             raise ConcurrentAttempt("the batch has another execution")
         return replies[-1], info
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headrace.client.stream_names import stream_name
-from headrace.companion_keys import hash_tagged
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError
 
 TTL_MS = 30 * 24 * 3600 * 1000
-MARKER_FORM = re.compile(
+MARKER_PATTERN = re.compile(
     rb"(?P<batch>\d+):(?P<rows>\d+)(:(?P<digest>[0-9a-f]{16}))?"
     rb"(:(?P<before>\d+:\d+:[0-9a-f]{16}))?(:(?P<reason>.+))?",
     re.DOTALL,
@@ -79,7 +79,7 @@ class Marker:
 
     def query_key(self, stream: bytes) -> bytes:
         """Return the beginning of all keys of the query for the stream."""
-        return b"%b:headrace:sink:%b" % (hash_tagged(stream), self.query_id.encode())
+        return b"%b:headrace:sink:%b" % (companion_key_prefix(stream), self.query_id.encode())
 
     def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
         """Return the key's value after so many rows of the batch."""
@@ -98,7 +98,7 @@ class Marker:
         """
         if value is None:
             return MarkerState()
-        found = MARKER_FORM.fullmatch(value)
+        found = MARKER_PATTERN.fullmatch(value)
         key = self.key(stream).decode(errors="backslashreplace")
         if found is None:
             raise CommandError(f"The key {key!r} holds {value!r}, not a marker: rename the key.")

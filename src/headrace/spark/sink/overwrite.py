@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.client.servers import Servers
 from headrace.client.stream_names import stream_key, stream_name
-from headrace.companion_keys import hash_tagged
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError
 from headrace.resp.request import request
 from headrace.spark.sink.at_least_once import SinkConnection
@@ -33,7 +33,7 @@ class StreamReplacement:
     def temporary_stream(self) -> str:
         """The name of the key to write to, in the same slot as the stream."""
         return stream_name(
-            b"%b:headrace:new:%b" % (hash_tagged(stream_key(self.stream)), self.suffix.encode())
+            b"%b:headrace:new:%b" % (companion_key_prefix(stream_key(self.stream)), self.suffix.encode())
         )
 
     def set_expiry(self) -> None:

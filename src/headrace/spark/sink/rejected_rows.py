@@ -10,13 +10,16 @@ from headrace.spark.sink.marker import Marker
 def rejection_message(chunk: RowChunk, errors: list[str]) -> str:
     """Return the error for rows that the server has rejected."""
     name = chunk.stream.decode(errors="surrogateescape")
-    return f"{errors[0]} (adding entries to the stream {name!r}; {len(errors)} of {chunk.rows} were rejected)"
+    return (
+        f"{errors[0]} (adding entries to the stream {name!r}; {len(errors)} of {chunk.row_count} were "
+        "rejected)"
+    )
 
 
 def marker_correction(marker: Marker, chunk: RowChunk, errors: list[str]) -> list[bytes]:
     """Return a command that restores the old marker, or, if some rows were added, records the error in it."""
     key, ttl = marker.key(chunk.stream), b"%d" % marker.ttl_ms
-    if len(errors) < chunk.rows:
+    if len(errors) < chunk.row_count:
         rows = f"rows {chunk.first_row} to {chunk.end_row - 1}"
         reason = f"{len(errors)} of {rows} were rejected, {errors[0]}"
         error = marker.error_value(chunk.end_row, chunk.digest, reason)

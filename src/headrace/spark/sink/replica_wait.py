@@ -9,8 +9,8 @@ counts as lost: the next connection asks the Sentinels again.
 
 from __future__ import annotations
 
-from headrace.client.connection_errors import ServerUnavailable, is_role_change
-from headrace.companion_keys import hash_tagged
+from headrace.client.connection_errors import ServerUnavailable, is_role_change_error
+from headrace.companion_keys import companion_key_prefix
 from headrace.errors import CommandError
 from headrace.resp.request import request
 
@@ -28,7 +28,7 @@ def wait_request(replicas: int) -> bytes:
 
 def barrier_write_request(stream: bytes) -> bytes:
     """Return a request whose effect comes after all earlier ones, for WAIT to wait for."""
-    return request(b"SET", hash_tagged(stream) + b":headrace:wait", b"", b"PX", b"%d" % WAIT_MS)
+    return request(b"SET", companion_key_prefix(stream) + b":headrace:wait", b"", b"PX", b"%d" % WAIT_MS)
 
 
 def check_confirmed(reply: object, replicas: int, stream: str) -> None:
@@ -39,7 +39,7 @@ def check_confirmed(reply: object, replicas: int, stream: str) -> None:
         ServerUnavailable: if the server became a replica.
         CommandError: if it rejects WAIT.
     """
-    if is_role_change(reply):
+    if is_role_change_error(reply):
         raise ServerUnavailable(str(reply))
     if isinstance(reply, CommandError):
         raise CommandError(f"{reply} (waiting for replicas of the stream {stream!r})")

@@ -15,7 +15,7 @@ class RowIdTooSmall(UsageError):
     """The ID of a row is not above the stream's last ID: other entries were added meanwhile."""
 
 
-def last_id_of(strings: list[bytes]) -> tuple[int, int]:
+def last_id_from_xinfo(strings: list[bytes]) -> tuple[int, int]:
     """Return the last ID of a stream from the strings of a reply to XINFO STREAM; 0-0 if there are none.
 
     The name comes before the first and the last entry, which may have a field of that name.

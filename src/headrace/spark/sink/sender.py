@@ -14,7 +14,7 @@ from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.at_least_once import AtLeastOnceWriter, RowChunk
-from headrace.spark.sink.attempts import check_repeated, new_attempt
+from headrace.spark.sink.attempts import check_repeated_batch, new_attempt
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnceWriter
@@ -96,7 +96,7 @@ class RowSender:
 
     def _owner(self, stream: bytes) -> str:
         """Return the server of the stream. If the stream has moved, wait for its previous server first."""
-        owner = self._servers.owner(stream_name(stream))
+        owner = self._servers.owner_node_name(stream_name(stream))
         before = self._owners.setdefault(stream, owner)
         if before != owner:
             self._writers[before].flush()
@@ -113,7 +113,7 @@ class RowSender:
         """Wait until every row is confirmed; return how many rows the task added."""
         for writer in self._writers.values():
             writer.flush()
-        return self.confirmed
+        return self.confirmed_rows
 
     def finish(self) -> int:
         """Flush, and check that all rows of earlier attempts were read again; return how many were added."""
@@ -128,13 +128,15 @@ class RowSender:
         return sum(rows for rows, _ in self._sent.values())
 
     @property
-    def repeated(self) -> list[str]:
+    def repeated_streams(self) -> list[str]:
         """The streams to which an earlier execution may have written rows of the batch."""
-        found = [s for w in self._writers.values() if isinstance(w, ExactlyOnceWriter) for s in w.repeated]
+        found = [
+            s for w in self._writers.values() if isinstance(w, ExactlyOnceWriter) for s in w.repeated_streams
+        ]
         return [stream_name(stream) for stream in found]
 
     @property
-    def confirmed(self) -> int:
+    def confirmed_rows(self) -> int:
         """How many rows of the task the servers have confirmed."""
         return sum(writer.confirmed_row_count for writer in self._writers.values())
 
@@ -151,7 +153,7 @@ class RowSender:
         if roles.fields_map is not None:
             columns.append(map_cells(batch.column(roles.fields_map)))
         ids = field_cells("", batch.column(roles.entry_id), form) if roles.entry_id is not None else None
-        encoder.load(batch.num_rows, columns, ids)
+        encoder.set_batch(batch.num_rows, columns, ids)
 
     def _rows_by_stream(self, batch: pa.RecordBatch) -> dict[bytes, list[int] | None]:
         """Return the rows of each stream in order; None means all rows."""
@@ -239,12 +241,12 @@ class TaskResult:
     Attributes:
         added: how many entries it added: fewer than its rows if an earlier attempt added some.
         rows: how many rows it was given.
-        repeated: the streams to which an earlier execution may have written rows of the batch.
+        repeated_streams: the streams to which an earlier execution may have written rows of the batch.
     """
 
     added: int
     rows: int
-    repeated: tuple[str, ...] = ()
+    repeated_streams: tuple[str, ...] = ()
 
 
 def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None) -> TaskResult:
@@ -253,7 +255,7 @@ def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marke
     try:
         for batch in batches:
             sender.send(batch)
-        return TaskResult(sender.finish(), sender.rows, tuple(sender.repeated))
+        return TaskResult(sender.finish(), sender.rows, tuple(sender.repeated_streams))
     finally:
         sender.close()
 
@@ -348,7 +350,7 @@ def write_stream(
         yield pa.RecordBatch.from_pydict(
             {
                 "added": pa.array([result.added]),
-                "repeated": pa.array([result.repeated], pa.list_(pa.string())),
+                "repeated": pa.array([result.repeated_streams], pa.list_(pa.string())),
             }
         )
 
@@ -356,5 +358,5 @@ def write_stream(
     repeated = [each for row in results for each in row["repeated"]]
     if repeated:
         with parsed.servers() as servers:
-            check_repeated(servers, Marker(query_id, 0, batch_id, attempt=attempt), repeated)
+            check_repeated_batch(servers, Marker(query_id, 0, batch_id, attempt=attempt), repeated)
     return sum(row["added"] for row in results)

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from headrace.errors import CommandError, UsageError
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.sink.attempts import check_repeated, new_attempt
+from headrace.spark.sink.attempts import check_repeated_batch, new_attempt
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.overwrite import StreamReplacement
@@ -50,7 +50,7 @@ class TaskCommitMessage(WriterCommitMessage):
         return self.result.added
 
 
-def check_sink_columns(options: Options, schema: StructType) -> ColumnRoles:
+def checked_sink_columns(options: Options, schema: StructType) -> ColumnRoles:
     """Return the roles of the columns, on the driver: wrong columns fail here, before any task runs."""
     trim_arguments(options)
     return column_roles(arrow_schema(schema), options)
@@ -62,11 +62,11 @@ def _check_repeated(options: Options, messages: list[WriterCommitMessage | None]
         stream: message.marker
         for message in messages
         if isinstance(message, TaskCommitMessage) and message.marker is not None
-        for stream in message.result.repeated
+        for stream in message.result.repeated_streams
     }
     if repeated:
         with options.servers() as servers:
-            check_repeated(servers, next(iter(repeated.values())), repeated)
+            check_repeated_batch(servers, next(iter(repeated.values())), repeated)
 
 
 @brief_errors
@@ -74,7 +74,7 @@ class HeadraceWriter(DataSourceArrowWriter):
     """The writer of df.write.format("headrace"), for the modes append and overwrite."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        found = check_sink_columns(options, schema)
+        found = checked_sink_columns(options, schema)
         self._options = options
         self._replacement: StreamReplacement | None = None
         if overwrite:
@@ -130,7 +130,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
                 'The sink only appends: write with outputMode("append"), or use headrace.spark.write_stream '
                 "in foreachBatch."
             )
-        check_sink_columns(options, schema)
+        checked_sink_columns(options, schema)
         self._options = options
         self._attempt = new_attempt()
 

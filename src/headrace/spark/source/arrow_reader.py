@@ -46,7 +46,7 @@ HEADER_BYTES = 2048  # of the first receive; a header has about 80, an error abo
 HEADER_BYTES_MAX = 1 << 20
 MESSAGE_BYTES_MAX = 1 << 33  # an entry may have a gigabyte, and be in the message three times
 NUMBER_BYTES_MAX = 20  # a type byte and the digits of 64 bits
-MALFORMED = "MALFORMED "
+MALFORMED_PREFIX = "MALFORMED "
 
 
 def make_range_reader(
@@ -106,14 +106,14 @@ def supports_arrow(url: str, reconnect_timeout: float | None = None, read_from: 
 class ReplyHeader:
     """The header of a reply. The first bytes of its message are at message_offset of the receive buffer.
 
-    more: whether entries of the range are left. dropped: how many malformed entries were omitted.
+    has_more: whether entries of the range are left. dropped: how many malformed entries were omitted.
     misfits: for each column, how many values did not fit; empty if all did.
     """
 
     last_id: str | None
     anchor_lost: bool
-    more: bool
-    dropped: int
+    has_more: bool
+    dropped_entries: int
     rows: int
     message_bytes: int
     message_offset: int
@@ -185,12 +185,12 @@ class ArrowRangeReader:
                     self._loss_detector.check_anchor(self._after, number)
                 if header.last_id is not None:
                     self._after, self._anchored = header.last_id, True
-                dropped += header.dropped
+                dropped += header.dropped_entries
                 if len(header.misfits) not in (0, len(misfits)):
                     raise ProtocolError(f"counts of {len(header.misfits)} columns instead of {len(misfits)}")
                 if header.misfits:
                     misfits = [before + now for before, now in zip(misfits, header.misfits, strict=True)]
-                more = header.more and self._after != self._range.upto
+                more = header.has_more and self._after != self._range.upto
                 if header.rows:
                     yield self._assembler.make_batch(header.rows, message)
             self._loss_detector.check_end(self._after)
@@ -221,7 +221,7 @@ class ArrowRangeReader:
                 return reply
             except CONNECTION_ERRORS as failure:
                 self._disconnect()
-                self._reconnect_delay.wait(failure)
+                self._reconnect_delay.wait_or_raise(failure)
 
     def _receive_reply(self, connection: RawConnection) -> tuple[ReplyHeader, pa.Buffer]:
         import pyarrow as pa
@@ -238,7 +238,7 @@ class ArrowRangeReader:
                 buffer = buffer + bytearray(n)
                 view = memoryview(buffer)
             n += connection.receive(view[n:])
-        if header.more and header.last_id != self._range.upto and header.last_id is not None:
+        if header.has_more and header.last_id != self._range.upto and header.last_id is not None:
             self._request_after(connection, header.last_id, True)
         message = pa.allocate_buffer(header.message_bytes)
         into = memoryview(message).cast("B")
@@ -265,8 +265,8 @@ class ArrowRangeReader:
                 supports_arrow.cache_clear()
                 self._servers.close()
                 raise ServerUnavailable(f"the replica has no {COMMAND}") from None
-            if text.startswith(MALFORMED):
-                raise MalformedEntry(text.removeprefix(MALFORMED)) from None
+            if text.startswith(MALFORMED_PREFIX):
+                raise MalformedEntry(text.removeprefix(MALFORMED_PREFIX)) from None
             raise CommandError(f"{text} (reading the stream {self._range.stream!r})") from None
 
     def _request_after(self, connection: RawConnection, after: str, anchored: bool) -> None:

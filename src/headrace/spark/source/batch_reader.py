@@ -104,7 +104,7 @@ class BatchReader(BaseReader):
         start = resolve_offsets(chosen, last_ids)
         end = resolve_offsets(end_offsets(self._options, streams), last_ids)
         end = cap_offsets(end, last_ids)
-        return self._plan_tasks(*(self.bounds.narrow(start, end) if self.bounds else (start, end)))
+        return self._plan_tasks(*(self.bounds.narrow_offsets(start, end) if self.bounds else (start, end)))
 
     def _plan_tasks(self, start: Offsets, end: Offsets) -> Sequence[Any]:
         return self._plan(start, end, chosen_starts=start, expected_positions=self._end_positions)

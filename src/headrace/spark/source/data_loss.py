@@ -16,7 +16,7 @@ from headrace.positions.entry_ids import parse_id
 from headrace.positions.recreation import (
     StreamObservation,
     describe_recreation,
-    identity_mismatch,
+    identity_mismatch_reason,
     observe_streams,
 )
 from headrace.positions.stream_state import StreamState, count_trimmed_after
@@ -125,7 +125,7 @@ class LossDetector:
         expected = self._range.expected_position
         if expected is None or observation is None:
             return False
-        mismatch = identity_mismatch(expected, observation)
+        mismatch = identity_mismatch_reason(expected, observation)
         if mismatch is None:
             return False
         self._report(

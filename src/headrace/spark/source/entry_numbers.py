@@ -43,7 +43,7 @@ class EntryNumbers:
         number = self._known.get(stream, {}).get(entry_id)
         return number.value if number and number.exact else None
 
-    def proven_number(self, stream: str, entry_id: str) -> tuple[int, bool] | None:
+    def proven_number_or_minimum(self, stream: str, entry_id: str) -> tuple[int, bool] | None:
         """Return the number of an ID and True, or a minimum and False; None if nothing is proven."""
         number = self.exact_number(stream, entry_id)
         if number is not None:
@@ -104,7 +104,7 @@ class EntryNumbers:
             deleted = state.max_deleted_id is None or parse_id(state.max_deleted_id) > parse_id(after)
             whole = (state.first_number is not None or not deleted) and _is_unchanged(state, later, after)
             self._record(stream, upto, EntryNumber(position.value + count, position.exact and whole))
-        before = self.proven_number(stream, after)
+        before = self.proven_number_or_minimum(stream, after)
         if position and position.exact:
             before = (position.value, True)
         self._minimum_numbers.setdefault(stream, {})[upto] = (before[0] if before else 0) + count

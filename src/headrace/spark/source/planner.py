@@ -33,12 +33,12 @@ from headrace.spark.decode.page_tokenizer import ReplyPageTokenizer
 from headrace.spark.options import Options
 from headrace.spark.source.adaptive_count import AdaptiveCount
 
-WINDOW = 32  # entries that a probe asks for; fewer if they are large
+PROBE_ENTRIES_MAX = 32  # entries that a probe asks for; fewer if they are large
 PROBES_BYTES = 32 << 20  # maximum size of the replies to all probes of a stream
-LARGE_ENTRY_BYTES = PROBES_BYTES // (4 * WINDOW)  # a stream of entries of this size is never long
+LARGE_ENTRY_BYTES = PROBES_BYTES // (4 * PROBE_ENTRIES_MAX)  # a stream of entries of this size is never long
 PROBE_ROUNDS = 3  # maximum rounds of probes
 TASK_ENTRIES_MIN = 50_000  # minimum entries of a task unless minPartitions is given
-SCAN_PAGE = 10_000
+SCAN_PAGE_ENTRIES = 10_000
 SEQ_MAX = (1 << 64) - 1
 
 Command = tuple[str | bytes | int, ...]
@@ -199,7 +199,7 @@ def estimate_range(
     entry_bytes = max(_entry_bytes(first[0]), _entry_bytes(last[0]), 1)
     if high - low == 1 or (min_entries and entry_bytes > LARGE_ENTRY_BYTES):
         return [RangeEstimate(low, high, 1.0, False)]
-    window = max(2, min(WINDOW, PROBES_BYTES // (probes * entry_bytes)))
+    window = max(2, min(PROBE_ENTRIES_MAX, PROBES_BYTES // (probes * entry_bytes)))
     probes = max(4, min(probes, PROBES_BYTES // (window * entry_bytes)))
     estimates = yield from _probe(stream, _split_evenly(low, high, probes), window)
     for _ in range(PROBE_ROUNDS - 1):
@@ -320,7 +320,7 @@ def nth_id(servers: Servers, stream: str, after: str, upto: str, n: int) -> str:
 def _nth_id(servers: Servers, stream: str, after: str, upto: str, left: int) -> str:
     tokenizer = ReplyPageTokenizer()
     buffer = bytearray(1 << 18)
-    adaptive = AdaptiveCount(SCAN_PAGE)
+    adaptive = AdaptiveCount(SCAN_PAGE_ENTRIES)
     connection = servers.open_raw(stream)
     try:
         while left:

@@ -30,7 +30,7 @@ from headrace.spark.source.reader import HeadraceReader
 if TYPE_CHECKING:
     from headrace.spark.decode.schema import ColumnLayout
 
-PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+PUSHDOWN_WORKER_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 ONE_US = datetime.timedelta(microseconds=1)
 COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
@@ -38,7 +38,7 @@ COMPARISONS = (GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 
 def is_pushdown_worker() -> bool:
     """Return whether this process is the worker of Spark that pushes filters down."""
-    return PUSHDOWN_WORKER in sys.modules
+    return PUSHDOWN_WORKER_MODULE in sys.modules
 
 
 class PushdownReader(HeadraceReader):

@@ -53,7 +53,7 @@ class RangeReader:
         self._reconnect_delay = ReconnectDelay(self._servers.reconnect_timeout)
         self._tokenizer = ReplyPageTokenizer()
         self._layout = layout
-        self._decoder = layout.decoder(self._tokenizer, part.stream, options.mode)
+        self._decoder = layout.new_decoder(self._tokenizer, part.stream, options.mode)
         self._builder = BatchBuilder(layout, part.stream)
         self._connection: RawConnection | None = None
         self._loss_detector = LossDetector(part, options, self._servers)
@@ -104,7 +104,7 @@ class RangeReader:
             whole = self._scan(self._connection)
         except CONNECTION_ERRORS as failure:
             self._disconnect()
-            self._reconnect_delay.wait(failure)
+            self._reconnect_delay.wait_or_raise(failure)
             return True
         self._page_bytes += n
         if not whole:

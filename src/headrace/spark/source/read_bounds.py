@@ -34,7 +34,7 @@ class ReadBounds:
         """Keep no entry."""
         self.upto = (0, 0)
 
-    def narrow(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+    def narrow_offsets(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
         """Return the start and end of a read, narrowed to the bounds."""
         end = {s: i for s, i in end.items() if self.streams is None or s in self.streams}
         start = {s: format_id(max(parse_id(start.get(s, START)), self.after)) for s in end}

@@ -21,7 +21,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from headrace.positions.entry_ids import START
 from headrace.positions.offsets import Offsets, advance_offsets, cap_offsets, sorted_offsets
-from headrace.positions.position import Position, Positions, parse_positions, position_ids, reached_ids
+from headrace.positions.position import (
+    Position,
+    Positions,
+    ids_by_stream,
+    parse_positions,
+    read_ids_by_stream,
+)
 from headrace.positions.recreation import RecreationDetector
 from headrace.positions.stream_state import StreamState
 from headrace.spark.decode.schema import ColumnLayout
@@ -85,9 +91,9 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         A recreated stream begins a new generation, and is read from its beginning.
         """
         start = sorted_offsets(start)
-        self._servers.wait_for_replica(reached_ids(parse_positions(start)))
+        self._servers.wait_for_replica(read_ids_by_stream(parse_positions(start)))
         states, begin = self._observe(parse_positions(start))
-        after = position_ids(begin)
+        after = ids_by_stream(begin)
         self._group_progress.set_start(after)
         self._group_progress.publish(after)
         self._planned_end = after
@@ -100,7 +106,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             ):
                 return self._offsets(begin, after)
             states, begin = self._observe(begin)
-            after = position_ids(begin)
+            after = ids_by_stream(begin)
             end = self._available_end(after, states)
         if end != after:
             self._planned_end = self._admission_control.limit_batch(
@@ -112,7 +118,9 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
 
     def _offsets(self, begin: Positions, end: Offsets) -> dict[str, str]:
         """Convert the IDs in end to positions, which identify the streams, in the checkpoint's form."""
-        numbers = {s: n for s, i in end.items() if (n := self._numbers.proven_number(s, i)) is not None}
+        numbers = {
+            s: n for s, i in end.items() if (n := self._numbers.proven_number_or_minimum(s, i)) is not None
+        }
         positions = self._recreation_detector.positions_at(begin, end, numbers)
         return {stream: str(positions[stream]) for stream in sorted(positions)}
 
@@ -137,7 +145,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         Raises:
             DataLoss: if a stream was deleted with unread entries, or recreated, and failOnDataLoss is true.
         """
-        states, begin, losses = self._recreation_detector.observe(
+        states, begin, losses = self._recreation_detector.observe_and_report_losses(
             self._streams(), start, self._start_offsets()
         )
         for loss in losses:
@@ -145,7 +153,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         for stream in (s for s in begin if begin[s] != start[s]):
             self._reset_stream(stream, states[stream])
         self._numbers.load_positions(begin)
-        self._numbers.drop_before(position_ids(begin))
+        self._numbers.drop_before(ids_by_stream(begin))
         self._numbers.record_last_ids(states)
         return states, begin
 
@@ -192,16 +200,16 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             DataLoss: if a stream was recreated since the end was chosen, and failOnDataLoss is true.
         """
         begin, goal = parse_positions(start), parse_positions(end)
-        good, losses = self._recreation_detector.check_batch(begin, goal, self._start_offsets())
+        good, losses = self._recreation_detector.drop_recreated_streams(begin, goal, self._start_offsets())
         for loss in losses:
             report_loss(self._options, loss)
         begin = {s: each for s, each in begin.items() if is_same_generation(each, goal.get(s))}
-        after = position_ids(begin)
+        after = ids_by_stream(begin)
         self._group_progress.set_start(after)
         numbers = {
             s: each.number for s, each in begin.items() if each.number is not None and each.number_is_exact
         }
-        ranges = self._plan(after, position_ids(good), self._start_offsets(), numbers, good)
+        ranges = self._plan(after, ids_by_stream(good), self._start_offsets(), numbers, good)
         return [InputPartition(part) for part in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -227,7 +235,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
 
     def commit(self, end: dict[str, str]) -> None:
         """Publish that all entries before end are processed, unless this was published before."""
-        self._group_progress.publish(position_ids(parse_positions(end)), create=False)
+        self._group_progress.publish(ids_by_stream(parse_positions(end)), create=False)
 
     def stop(self) -> None:
         """Close the connections. Spark does not always call this."""
