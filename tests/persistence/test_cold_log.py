@@ -34,15 +34,17 @@ NOW_MS = 1_700_000_000_000
 class ColdServer:
     """An engine with a log and cold files, on a disk that can fail."""
 
+    run_bytes = 300
+
     def __init__(self, files: FaultyFiles) -> None:
         self.files = files
         self.cold = ColdFiles(files, NAMES.cold_directory, file_bytes_max=1000)
         self.engine = Engine()
         self.engine.keyspace.settings.stream_node_max_entries = 4
         self.storage: Any = self.engine.open_cold_storage(ColdStore(self.cold), 1)
-        self.storage.run_bytes = 300
+        self.storage.run_bytes = self.run_bytes
         self.session = self.engine.session()
-        found = recover(
+        self.found = recover(
             files,
             NAMES,
             self.engine.keyspace,
@@ -55,8 +57,8 @@ class ColdServer:
         self.engine.set_effect_recording(True)
         self.log = Log(files, NAMES, policy="always")
         self.log.cold_files = self.cold
-        self.log.start(found.manifest)
-        if found.manifest is None:
+        self.log.start(self.found.manifest)
+        if self.found.manifest is None:
             self.log.create(lambda file: self.write_base(file), rdb=True)
 
     def replay(self, session: Session) -> Any:

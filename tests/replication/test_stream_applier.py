@@ -14,6 +14,7 @@ from headrace.replication.stream_applier import CannotApply, StreamApplier
 from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
 from headrace.resp.request import request
 from replication.opened_reader import opened_reader
+from support.cold_support import RunsInMemory
 
 NOW = 1_800_000_000_000
 
@@ -274,6 +275,19 @@ def test_a_transaction_that_cannot_be_completed_makes_the_data_torn(foreign_payl
     assert replica.applier.is_torn and not replica.engine.keyspace.keep_expired
     replica.apply("SET b 1")  # recording has left the transaction
     assert replica.effects()[-1] == (0, b"SET b 1")
+
+
+def test_entries_that_cannot_be_read_here_make_the_data_torn() -> None:
+    replica = Replica()
+    replica.engine.keyspace.settings.stream_node_max_entries = 3
+    store = RunsInMemory()
+    cold = replica.engine.open_cold_storage(store, 1)
+    replica.apply(*[f"XADD s {number}-0 f v" for number in range(1, 30)])
+    cold.cool_all_to_limit()
+    store.stored.clear()
+    with pytest.raises(CannotApply, match=r"the primary's XADD fails: COLDERR .* a new copy is needed"):
+        replica.apply("XADD s MAXLEN = 28 30-0 f v")
+    assert replica.applier.is_torn
 
 
 @pytest.fixture

@@ -56,13 +56,19 @@ class Policy:
     may_block: cython.bint
     replies_with_errors: cython.bint  # an error becomes the reply; otherwise it is raised
     counted_in_stats: cython.bint  # in the statistics of commands
+    leaves_out_unreadable: cython.bint  # removals: commands/stream/unreadable_removals.py
 
     def __init__(
-        self, may_block: cython.bint = False, replies: cython.bint = True, counted: cython.bint = True
+        self,
+        may_block: cython.bint = False,
+        replies: cython.bint = True,
+        counted: cython.bint = True,
+        leaves_out_unreadable: cython.bint = False,
     ) -> None:
         self.may_block = may_block
         self.replies_with_errors = replies
         self.counted_in_stats = counted
+        self.leaves_out_unreadable = leaves_out_unreadable
 
 
 @cython.final

@@ -37,7 +37,7 @@ SCRIPT_POLICY = Policy()
 WAITER_POLICY = Policy()
 RULE_POLICY = Policy(replies=False, counted=False)
 PRIMARY_POLICY = Policy(replies=False)
-REPLAY_POLICY = Policy(replies=False, counted=False)
+REPLAY_POLICY = Policy(replies=False, counted=False, leaves_out_unreadable=True)
 
 
 @cython.final

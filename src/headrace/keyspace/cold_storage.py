@@ -129,6 +129,8 @@ class ColdStorage:
     runs_stored: Public[cython.longlong]
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
     runs_rewritten: Public[cython.longlong]
+    left_out_removals: Public[cython.longlong]  # since the start: see commands/stream/unreadable_removals.py
+    left_out_reason: Public[str]  # why the first one was left out; empty: none was
     _sparse: Iterator[RunsToRewrite | None] | None  # while runs to be written again are searched for
     _hot_rules: HotRuleScan
     _due_ms: cython.longlong  # when files and runs are searched next
@@ -149,6 +151,8 @@ class ColdStorage:
         self.last_failure_ms = 0
         self.last_error = ""
         self.failures = self.runs_stored = self.runs_given_up = self.runs_rewritten = 0
+        self.left_out_removals = 0
+        self.left_out_reason = ""
         self._sparse = None
         self._due_ms = 1  # at the first step: files of loaded runs may be without them later
         self._hot_rules = HotRuleScan(keyspace)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.errors import HeadraceError, os_error_text
+from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
@@ -105,6 +106,8 @@ def recover(
     if recovery.foreign_counts:
         left_out = describe_skipped_counts(recovery.foreign_counts)
         recovery.notes.append(f"left out {left_out}: the next snapshot and rewrite do not contain them")
+    if keyspace.cold_storage is not None and keyspace.cold_storage.left_out_removals:
+        recovery.notes.append(describe_left_out_removals(keyspace.cold_storage))
     return RecoveryResult(
         manifest,
         source,
@@ -307,6 +310,15 @@ def describe_failures(done: ReplayResult) -> str:
     return (
         f"{plural(done.failed_commands, 'command')} failed when replayed, the first at byte "
         f"{done.first_failed_offset}: " + done.first_error.decode(errors="replace")
+    )
+
+
+def describe_left_out_removals(cold: ColdStorage) -> str:
+    """Describe the removals of a log that needed a cold run that cannot be read."""
+    return (
+        f"{plural(cold.left_out_removals, 'command')} of the log could not remove entries, which are in their"
+        f" streams again ({cold.left_out_reason}): start again when they can be read; until then the log is"
+        " not rewritten"
     )
 
 

@@ -43,6 +43,8 @@ from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 LOG = logging.getLogger("headrace")
+# Entries that it needs cannot be read on this replica: errors.DamagedColdRun.
+COLD_ERROR = b"COLDERR "
 REPLACED_DIGITS_MAX = 9  # of the number of commands that one of Headrace replaces
 SKIP_FOREIGN_ADVICE = "set replica-skip-foreign-types yes to skip keys of other types"
 # They change no keys.
@@ -317,6 +319,11 @@ class StreamApplier:
     @cython.cfunc
     def _on_error(self, name: bytes, argv: list[bytes], error: bytes) -> cython.void:
         """Count and log a failed command. Raises CannotApply for a foreign type that may not be skipped."""
+        if error.startswith(COLD_ERROR):
+            self.is_torn = True
+            raise CannotApply(
+                f"the primary's {shortened_name(name)} fails: {to_text(error)}; a new copy is needed"
+            )
         foreign = error.startswith(FOREIGN_ERRORS)
         if foreign and name == b"RESTORE" and not self.skip_foreign:
             raise CannotApply(f"the primary has restored a value of an unknown type: {SKIP_FOREIGN_ADVICE}")

@@ -71,14 +71,20 @@ def require_deletion(stream: Stream, ids: list[StreamId]) -> cython.void:
     """
     if stream.run_count() > 0:
         found: list[ColdRun] = _missing_of_all(stream, ids)
-        last: ColdRun = _last_run(stream)
+        last: ColdRun = last_run(stream)
         if last.cached_nodes is None and last not in found and _may_empty_memory(stream, last, ids):
             found.append(last)
         _require(found)
 
 
-@cython.cfunc
-def _last_run(stream: Stream) -> ColdRun:
+@cython.ccall
+def run_with(stream: Stream, entry: StreamId) -> ColdRun | None:
+    """Return the run that may have the entry and is not in the cache; None if there is none."""
+    return _missing_of(stream, entry.ms, entry.seq)
+
+
+@cython.ccall
+def last_run(stream: Stream) -> ColdRun:
     """Return the last run of a stream that has runs."""
     cold: ColdPart | None = stream.cold
     assert cold is not None

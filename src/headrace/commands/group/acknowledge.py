@@ -11,9 +11,9 @@ import cython
 from headrace.commands import redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.commands.stream import delete
+from headrace.commands.stream import delete, unreadable_removals
 from headrace.commands.stream.delete import DeleteOptions
-from headrace.streams import cold_reads, deletions, references
+from headrace.streams import deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -71,7 +71,7 @@ def run_ack_delete(call: Call) -> None:
         delete.write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(argv)
-    cold_reads.require_deletion(stream, ids)
+    deletable: list[StreamId] = unreadable_removals.ensure_or_leave_out(call, stream, ids)
     before: cython.ulonglong = stream.length
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     words: list[bytes] = []  # of the acknowledged entries, if they are needed
@@ -93,6 +93,9 @@ def run_ack_delete(call: Call) -> None:
             words.append(wanted.text())
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.reply.integer(2)
+            continue
+        if deletable is not ids and wanted not in deletable:
+            call.reply.integer(1)
             continue
         if request.policy == references.DELREF:
             if removed is not None:

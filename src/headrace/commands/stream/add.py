@@ -293,7 +293,7 @@ def run(call: Call) -> None:
     if stream.rules is not None and request.trim is not None:
         request.trim.check_strict_add(call, key, stream, request.ms, request.seq)
     if request.trim is not None:
-        request.trim.require_cold_run(stream, 1)
+        request.trim.require_cold_run(call, stream, 1)
     stream.append(
         request.ms,
         request.seq,
@@ -308,9 +308,7 @@ def run(call: Call) -> None:
     if request.pid_at != 0:
         memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
-    trimmed: cython.longlong = (
-        0 if request.trim is None else request.trim.apply(stream, call.effects.needs_older_forms)
-    )
+    trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(call, stream)
     effect: list[bytes] | None = _effect(request, argv, stream) if call.effects.recording else None
     if effect is not None and request.trim is not None and request.trim.deletions is not None:
         redis7_forms.add_form_of_trim(call, effect, stream, request.trim.deletions)

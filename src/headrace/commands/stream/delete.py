@@ -12,8 +12,9 @@ from headrace.commands import arguments, redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
+from headrace.commands.stream import unreadable_removals
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.streams import cold_reads, deletions, references
+from headrace.streams import deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -96,7 +97,7 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
-    cold_reads.require_deletion(stream, ids)
+    ids = unreadable_removals.ensure_or_leave_out(call, stream, ids)
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
@@ -123,7 +124,7 @@ def run_by_policy(call: Call) -> None:
         write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(call.argv)
-    cold_reads.require_deletion(stream, ids)
+    ids = unreadable_removals.ensure_or_leave_out(call, stream, ids)
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0

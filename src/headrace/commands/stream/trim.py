@@ -12,7 +12,8 @@ from headrace import mem
 from headrace.commands import arguments, redis7_forms, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.errors import CommandError, InvalidSyntax, NoSuchKey
+from headrace.commands.stream import unreadable_removals
+from headrace.errors import CommandError, DamagedColdRun, InvalidSyntax, NoSuchKey
 from headrace.streams import cold_run, deletions, references
 from headrace.streams import trim as trimming
 from headrace.streams.deletions import Deletions
@@ -191,8 +192,10 @@ class TrimOptions:
             self.limit = default_limit(node_entries_max)
 
     @cython.cfunc
-    def require_cold_run(self, stream: Stream, added: cython.ulonglong) -> cython.void:
+    def require_cold_run(self, call: Call, stream: Stream, added: cython.ulonglong) -> cython.void:
         """Make sure, before any change, that the cold run in which the trim ends can be read.
+
+        In a log that is replayed, the trim is left out if that is impossible.
 
         Args:
             added: how many entries the same command adds before the trim.
@@ -201,24 +204,59 @@ class TrimOptions:
             RunNeeded: if the run must be loaded first; the command is then repeated.
             DamagedColdRun: if it cannot be read.
         """
-        if self.strategy != NO_TRIM and stream.run_count() > 0:
-            trimming.ensure_last_run_loaded(
-                stream,
-                references.KEEPREF if self.policy == NO_POLICY else self.policy,
-                self.strategy == MINID,
-                mem.as_unsigned(self.maxlen),
-                self.minid_ms,
-                self.minid_seq,
-                self.limit,
-                added,
-            )
+        if self.strategy == NO_TRIM or stream.run_count() == 0:
+            return
+        try:
+            self._require_last_run(stream, added)
+        except DamagedColdRun:
+            if not call.policy.leaves_out_unreadable:
+                raise
+            self.strategy = NO_TRIM
+            unreadable_removals.leave_out_trim(call, stream)
 
     @cython.cfunc
-    def apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
+    def _require_last_run(self, stream: Stream, added: cython.ulonglong) -> cython.void:
+        trimming.ensure_last_run_loaded(
+            stream,
+            references.KEEPREF if self.policy == NO_POLICY else self.policy,
+            self.strategy == MINID,
+            mem.as_unsigned(self.maxlen),
+            self.minid_ms,
+            self.minid_seq,
+            self.limit,
+            added,
+        )
+
+    @cython.cfunc
+    def apply(self, call: Call, stream: Stream) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
-        With `noted`, `deletions` gets what a policy other than KEEPREF removes.
+        If replicas need older forms of commands, `deletions` gets what a policy other than KEEPREF removes.
         """
+        if not call.policy.leaves_out_unreadable or stream.run_count() == 0:
+            return self._apply(stream, call.effects.needs_older_forms)
+        try:
+            self._apply(stream, False)
+            if self._ended_early(stream):
+                unreadable_removals.leave_out_trim(call, stream)
+        except DamagedColdRun:
+            unreadable_removals.leave_out_trim(call, stream)
+        return self.removed_count
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _ended_early(self, stream: Stream) -> cython.bint:
+        """Return whether an exact trim without ACKED has left entries that it should have removed."""
+        if self.policy == references.ACKED or stream.length == 0:
+            return False
+        if self.strategy == MAXLEN:
+            return stream.length > mem.as_unsigned(self.maxlen)
+        return self.strategy == MINID and stream_id.before(
+            stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq
+        )
+
+    @cython.cfunc
+    def _apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
         policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
         if noted and policy != references.KEEPREF:
             self.deletions = deletions.new_deletions(stream)
@@ -373,8 +411,8 @@ def trim_stream(call: Call) -> cython.longlong:
         return 0
     if stream.rules is not None:
         trim.check_strict(call, key, stream)
-    trim.require_cold_run(stream, 0)
-    removed: cython.longlong = trim.apply(stream, call.effects.needs_older_forms)
+    trim.require_cold_run(call, stream, 0)
+    removed: cython.longlong = trim.apply(call, stream)
     if removed > 0:
         effect: list[bytes] = call.argv.copy()
         if call.effects.recording:

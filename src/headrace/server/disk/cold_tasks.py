@@ -226,6 +226,7 @@ def info_fields(tasks: ColdTasks) -> InfoFields:
         ("cold_parked_requests", engine.parking.parked_count if engine.parking is not None else 0),
         ("cold_runs_stored", cold.runs_stored),
         ("cold_runs_given_up", cold.runs_given_up),
+        ("cold_removals_left_out", cold.left_out_removals),
         ("cold_runs_rewritten", cold.runs_rewritten),
         ("cold_write_failures", cold.failures),
         ("cold_last_error", cold.last_error),

@@ -1,0 +1,89 @@
+"""Removals in a log that need a cold run which cannot be read: they are left out when the log is replayed.
+
+When the command ran, the run could be read; now its file is damaged or missing, or the object store is away.
+An error would be wrong: an XADD that trims would lose its entry, and an XDEL all of its deletions. So what
+can be removed is removed, and the run is marked: its entries may be more than they should be. As long as the
+stream has such a run, the log is not rewritten, because it has the only record of the removal. The next start
+tries again.
+
+A replica does not leave out removals: it asks for a new copy of the data (replication/stream_applier.py).
+"""
+
+from __future__ import annotations
+
+import cython
+
+from headrace.commands.call import Call
+from headrace.errors import DamagedColdRun
+from headrace.keyspace.cold_storage import ColdStorage
+from headrace.streams import cold_reads
+from headrace.streams import node as node_module
+from headrace.streams.cold_run import ColdRun
+from headrace.streams.node import Node
+from headrace.streams.stream import Stream
+from headrace.structures.rax_walk import RaxCursor
+from headrace.structures.stream_id import StreamId
+
+
+@cython.ccall
+def ensure_or_leave_out(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
+    """Require the runs that the deletion of these entries needs; return the IDs that can be deleted.
+
+    These are all IDs, unless a log is replayed. Raises DamagedColdRun and RunNeeded otherwise.
+    """
+    if not call.policy.leaves_out_unreadable:
+        cold_reads.require_deletion(stream, ids)
+        return ids
+    try:
+        cold_reads.require_deletion(stream, ids)
+        return ids
+    except DamagedColdRun:
+        return _readable_ids(call, stream, ids)
+
+
+@cython.cfunc
+def _readable_ids(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
+    readable: list[StreamId] = []
+    entry: StreamId
+    for entry in ids:
+        try:
+            cold_reads.ensure_entries_loaded(stream, [entry])
+        except DamagedColdRun as damage:
+            leave_out(call, cold_reads.run_with(stream, entry), damage)
+        else:
+            readable.append(entry)
+    try:
+        cold_reads.require_deletion(stream, readable)
+    except DamagedColdRun as damage:  # no entry would be left in memory, and the last run cannot be read
+        leave_out(call, cold_reads.last_run(stream), damage)
+        return []
+    return readable
+
+
+@cython.ccall
+def leave_out_trim(call: Call, stream: Stream) -> cython.void:
+    """Record that a trim ended at the first run of the stream that cannot be read."""
+    node: Node
+    cursor: RaxCursor = RaxCursor(stream.nodes)
+    more: cython.bint = cursor.seek("^")
+    while more:
+        node = node_module.node_of_cursor(cursor)
+        if node.run is None:
+            break
+        try:
+            cold_reads.ensure_run_loaded(node.run, True)
+        except DamagedColdRun as damage:
+            leave_out(call, node.run, damage)
+            return
+        more = cursor.next()
+
+
+@cython.cfunc
+def leave_out(call: Call, run: ColdRun | None, damage: DamagedColdRun) -> cython.void:
+    """Count a removal that is left out, and mark the run that may have too many entries now."""
+    cold: ColdStorage | None = call.keyspace.cold_storage
+    if run is not None:
+        run.has_left_out_removals = True
+    if cold is not None:
+        cold.left_out_removals += 1
+        cold.left_out_reason = cold.left_out_reason or str(damage)

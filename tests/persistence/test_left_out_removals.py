@@ -1,0 +1,156 @@
+"""A log whose removals need a cold run that cannot be read: the rest of the log is replayed, and kept."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from headrace.engine.replaying import Replayer
+from headrace.errors import DamagedColdRun
+from headrace.persistence.data_directory import write_file
+from headrace.streams import cold_run, node
+from headrace.streams.cold_run import ColdRun
+from headrace.structures.rax_walk import RaxCursor
+from persistence.faults import FaultyFiles
+from persistence.test_cold_log import NAMES, NOW_MS, ColdServer
+
+
+class LoadingServer(ColdServer):
+    """A ColdServer that loads its log as a server does. Its runs have four entries."""
+
+    run_bytes = 1
+
+    def replay(self, session: Any) -> Any:
+        return Replayer(self.engine, NOW_MS).replay
+
+    @property
+    def left_out(self) -> int:
+        return int(self.storage.left_out_removals)
+
+    @property
+    def runs(self) -> list[ColdRun]:
+        """The cold runs of the stream s."""
+        stream = self.engine.keyspace.databases[0].stream(b"s")
+        assert stream is not None
+        cursor, found = RaxCursor(stream.nodes), []
+        more = cursor.seek("^")
+        while more:
+            each = node.node_of_cursor(cursor)
+            if each.run is not None:
+                found.append(cold_run.run_of(each))
+            more = cursor.next()
+        return found
+
+    def is_rewritable(self) -> bool:
+        """Rewrite the log; return whether that is possible."""
+        rewrite = self.log.begin_rewrite()
+        try:
+            write_file(self.files, rewrite.temporary_path, self.write_base)
+        except DamagedColdRun:
+            return self.log.finish_rewrite(rewrite, False)
+        return self.log.finish_rewrite(rewrite, True)
+
+    def ids(self, key: str = "s") -> list[int]:
+        """Return the numbers of the entries of a stream that can be read."""
+        found, after = [], 0
+        while True:
+            reply = self.run(f"XRANGE {key} ({after}-0 + COUNT 1")
+            if reply.startswith(b"-COLDERR"):
+                after = int(reply.split(b" to ")[1].split(b"-")[0])
+            elif reply == b"*0\r\n":
+                return found
+            else:
+                after = int(reply.split(b"-0\r\n")[0].rpartition(b"\n")[2])
+                found.append(after)
+
+
+class Damage:
+    """The data directory of a server whose runs have the entries 1-0 to 36-0 of stream s."""
+
+    def __init__(self, files: FaultyFiles, directory: pathlib.Path) -> None:
+        self.files = files
+        self.directory = directory
+        self.server = LoadingServer(files)
+        for number in range(1, 41):
+            self.server.run(f"XADD s {number}-0 n {number}")
+        self.server.run("XGROUP CREATE s g 0")
+        self.server.run("XREADGROUP GROUP g c COUNT 30 STREAMS s >")
+        self.server.storage.cool_all_to_limit()
+        assert self.server.rewrite() and len(self.server.runs) == 9
+
+    def damage(self, run: ColdRun) -> None:
+        """Close the server, and change a byte of a run."""
+        place = run.storage_location
+        self.path = self.directory / NAMES.cold_path(place.file.name)
+        self.server.close()
+        self.intact = self.path.read_bytes()
+        changed = bytearray(self.intact)
+        changed[place.offset + place.size // 2] ^= 1
+        self.path.write_bytes(changed)
+
+    def start(self) -> LoadingServer:
+        return LoadingServer(self.files)
+
+    def restart_intact(self, server: LoadingServer) -> LoadingServer:
+        """Close the server, and start again with the undamaged file."""
+        server.close()
+        self.path.write_bytes(self.intact)
+        return LoadingServer(self.files)
+
+
+@pytest.fixture
+def damaged(files: FaultyFiles, tmp_path: pathlib.Path) -> Damage:
+    return Damage(files, tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["", "KEEPREF", "DELREF", "ACKED"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_add_that_trims_keeps_its_entry(damaged: Damage, policy: str, number: int) -> None:
+    server = damaged.server
+    server.run("XACK s g " + " ".join(f"{number}-0" for number in range(1, 31)))
+    for added in range(41, 55):
+        server.run(f"XADD s {policy} MAXLEN = 40 {added}-0 n {added}")
+    expected = server.ids()
+    assert expected[-1] == 54 and len(expected) == 40
+    run = server.runs[number]
+    damaged.damage(run)
+    restarted = damaged.start()
+    assert restarted.ids() == [each for each in expected if not run.first_ms <= each <= run.last_ms]
+    assert (restarted.left_out > 0) == (number == 0), "the trim ends in the first run"
+    assert restarted.is_rewritable() == (number != 0)
+    intact = damaged.restart_intact(restarted)
+    assert intact.ids() == expected and intact.left_out == 0 and intact.rewrite()
+
+
+@pytest.mark.parametrize("command", ["XDEL s", "XDELEX s DELREF IDS 6", "XACKDEL s g IDS 6"])
+def test_a_deletion_deletes_what_can_be_read(damaged: Damage, command: str) -> None:
+    server = damaged.server
+    first, last = server.runs[1].first_ms, server.runs[1].last_ms
+    gone = [1, first, last, last + 1, 29, 30]
+    server.run(f"{command} " + " ".join(f"{number}-0" for number in gone))
+    expected = server.ids()
+    assert not set(gone) & set(expected) and len(expected) == 34
+    damaged.damage(server.runs[1])
+    restarted = damaged.start()
+    assert restarted.ids() == [number for number in expected if not first <= number <= last]
+    assert restarted.left_out == 2 and "2 commands of the log could not remove" in restarted.found.notes[-1]
+    assert not restarted.is_rewritable()
+    restarted.run(f"XTRIM s MINID = {last + 1}-0")
+    assert restarted.is_rewritable()
+    intact = damaged.restart_intact(restarted)
+    assert intact.ids() == [number for number in expected if number > last]
+
+
+def test_a_deletion_that_needs_the_last_run_is_left_out(damaged: Damage) -> None:
+    server = damaged.server
+    run = server.runs[-1]
+    last = run.last_ms
+    server.run("XDEL s " + " ".join(f"{number}-0" for number in range(last + 1, 41)))
+    server.run("XADD s 99-0 n 99")
+    expected = server.ids()
+    damaged.damage(run)
+    restarted = damaged.start()
+    assert restarted.ids()[-1] == 99 and restarted.left_out > 0
+    assert damaged.restart_intact(restarted).ids() == expected
