@@ -107,9 +107,8 @@ def streams_in_query(
 
     Raises UsageError if there is none, or DuckDB cannot distinguish two of them.
     """
-    words = identifiers(
-        query, DUCKDB_DIALECT
-    )  # some are not names, and the user may have no right to ask for them
+    # Some are not names, and the user may have no right to ask for them.
+    words = identifiers(query, DUCKDB_DIALECT)
     replies = backend.request_all([(b"TYPE", encode_name(word)) for word in words])
     types = dict(zip(words, replies, strict=True))
     names = [word for word, kind in types.items() if kind == b"stream" or word in archived]

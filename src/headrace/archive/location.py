@@ -34,9 +34,8 @@ COLOR_CODE_PATTERN = re.compile(r"\x1b?\[\d+m")
 XML_MESSAGE_PATTERN = re.compile(r"<Message>([^<]*)</Message>")
 CREDENTIALS_PATTERN = re.compile(r"^[^/]*:[^/]*@|\?[\w-]+=")  # user:password@, or ?sig=signature
 USER_INFO_PATTERN = re.compile(r"//[^/@]*@")
-STACK_FRAME_PATTERN = re.compile(
-    r"\d+: |at \S+:\d+|stack backtrace:|<unknown>"
-)  # of a stack trace of the library
+# Of a stack trace of the library.
+STACK_FRAME_PATTERN = re.compile(r"\d+: |at \S+:\d+|stack backtrace:|<unknown>")
 PERCENT_ESCAPE_PATTERN = re.compile(r"%[0-9A-Fa-f]{2}")
 LIBRARY_MISSING_MESSAGE = "archives need the packages deltalake and pyarrow: pip install deltalake pyarrow"
 

@@ -28,12 +28,10 @@ EXPONENT = cython.declare(cython.int, 101)
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit a u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
 TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # the maximum as microseconds
-EXACT_DOUBLE_INTEGER_MAX = cython.declare(
-    cython.ulonglong, 9007199254740992
-)  # 2**53: up to here a double is exact
-EXACT_POWER_MAX = cython.declare(
-    cython.longlong, 22
-)  # 10**22 is the last power of ten that a double represents
+# 2**53: up to here a double is exact.
+EXACT_DOUBLE_INTEGER_MAX = cython.declare(cython.ulonglong, 9007199254740992)
+# 10**22 is the last power of ten that a double represents.
+EXACT_POWER_MAX = cython.declare(cython.longlong, 22)
 
 # The first five kinds are parts of the whole entry; the others are read from one field.
 KIND_NUMBERS = {

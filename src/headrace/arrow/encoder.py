@@ -36,9 +36,8 @@ ROWS_MAX = cython.declare(cython.longlong, 20_000)
 WORK_MAX = cython.declare(cython.Py_ssize_t, 2 << 20)
 CELL_WORK = cython.declare(cython.Py_ssize_t, 16)
 CORRUPT_WORK = cython.declare(cython.Py_ssize_t, 4096)
-NAME_COMPARISON_COLUMNS_MAX = cython.declare(
-    cython.Py_ssize_t, 16
-)  # up to here names are compared, above looked up in a dict
+# Up to here names are compared, above looked up in a dict.
+NAME_COMPARISON_COLUMNS_MAX = cython.declare(cython.Py_ssize_t, 16)
 
 PERMISSIVE = cython.declare(cython.int, 0)
 DROPMALFORMED = cython.declare(cython.int, 1)

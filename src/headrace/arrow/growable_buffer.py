@@ -8,9 +8,8 @@ from headrace import mem
 
 HYPHEN = cython.declare(cython.uchar, 45)
 ZERO = cython.declare(cython.uint, 48)
-DECIMAL_BYTES_MAX = cython.declare(
-    cython.Py_ssize_t, 20
-)  # the digits of a u64, or a sign and those of an i64
+# The digits of a u64, or a sign and those of an i64.
+DECIMAL_BYTES_MAX = cython.declare(cython.Py_ssize_t, 20)
 ID_BYTES_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers and their hyphen
 # A server reuses the buffers of a batch for the next one, because new memory from the kernel costs more than
 # writing to it. Limits of the pool:

@@ -21,9 +21,8 @@ class TrackingState:
     opt_in: Public[cython.bint]  # keys are remembered only after CLIENT CACHING YES
     opt_out: Public[cython.bint]  # keys are remembered except after CLIENT CACHING NO
     no_loop: Public[cython.bint]  # not informed of its own changes
-    caching_command_sent: Public[
-        cython.bint
-    ]  # CLIENT CACHING was sent; it applies to the next request or transaction
+    # CLIENT CACHING was sent; it applies to the next request or transaction.
+    caching_command_sent: Public[cython.bint]
     redirect_client_id: Public[cython.longlong]  # ID of the client that is informed instead; 0: none
     redirect_broken: Public[cython.bint]  # that client had disconnected when it was to be informed
     prefixes: dict[bytes, None]  # of BCAST

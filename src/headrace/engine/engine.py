@@ -78,10 +78,10 @@ class Engine(RowRunner):
     timing: Timing
     rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
     http_log_budget: LogBudget  # of the log: clients that speak HTTP
-    last_command_name: (
-        bytes | None
-    )  # the previous request's first argument and its row: saves 100 instructions when
-    last_row: CommandRow | None  # this request begins with the same object (see resp/token_cache.py)
+    # The previous request's first argument and its row: they save 100 instructions when this request begins
+    # with the same object (see resp/token_cache.py).
+    last_command_name: bytes | None
+    last_row: CommandRow | None
     rows_by_full_name: dict[bytes, CommandRow]  # subcommands too, as "config|get"
     request_call: Call
     exec_call: Call  # for the commands that EXEC runs

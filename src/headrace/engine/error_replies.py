@@ -19,9 +19,8 @@ SUBSCRIBER_COMMANDS = frozenset(
 )
 
 HTTP_LOG_INTERVAL_MS = 60_000  # between two lines of the log: any client that can connect could fill it
-HTTP_FIRST_WORDS = frozenset(
-    {b"post", b"host:"}
-)  # an HTTP method with a body, and a header that every HTTP request has
+# An HTTP method with a body, and a header that every HTTP request has.
+HTTP_FIRST_WORDS = frozenset({b"post", b"host:"})
 
 # Commands of Redis's other types: clients of job queues and caches begin with one of these.
 FOREIGN_TYPE_COMMANDS = {

@@ -119,9 +119,8 @@ class ColdStorage:
     cache: Public[RunCache]
     hot_bytes_limit: Public[cython.longlong]  # bytes of data in memory; 0: no limit
     run_bytes: Public[cython.longlong]
-    start_writing: Public[
-        Callable[[Batch], object] | None
-    ]  # starts to store a batch; None: it is stored at once
+    # Starts to store a batch; None: it is stored at once.
+    start_writing: Public[Callable[[Batch], object] | None]
     is_writing: Public[cython.bint]
     last_failure_ms: Public[cython.longlong]  # when storing failed last; 0: the last attempt succeeded
     last_error: Public[str]  # empty: the last attempt succeeded

@@ -30,9 +30,8 @@ class Effects:
     # a replica knows the commands of Redis 7.0 only: commands note such forms of their newer effects
     needs_older_forms: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, request); never replaced: calls append to it
-    log_offset: Public[
-        cython.longlong
-    ]  # the log's length before these items; the caller of take() advances it
+    # The log's length before these items; the caller of take() advances it.
+    log_offset: Public[cython.longlong]
     _forms: dict[int, OlderForm]  # by the identity of the request
     _transaction: cython.Py_ssize_t  # index of the running EXEC's first effect; -1 outside of an EXEC
 

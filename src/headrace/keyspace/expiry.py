@@ -14,9 +14,8 @@ from headrace.keyspace.keyspace_image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
 
-EXPIRY_MEMORY_BYTES = cython.declare(
-    cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES
-)  # memory of one expiry time
+# Memory of one expiry time.
+EXPIRY_MEMORY_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_BYTES)
 
 
 @cython.final

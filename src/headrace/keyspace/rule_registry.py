@@ -78,9 +78,8 @@ class RuledStream:
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer: cython.Py_ssize_t  # in RuleRegistry.timers; -1: none
     consumers_due_ms: Public[cython.longlong]  # when CONSUMER-TTL is to be checked; -1: never
-    unchecked_consumers: Public[
-        list[tuple[Group, list[bytes]]]
-    ]  # groups and names of consumers: CONSUMER-TTL is being checked
+    # Groups and names of consumers: CONSUMER-TTL is being checked.
+    unchecked_consumers: Public[list[tuple[Group, list[bytes]]]]
     recheck_due_ms: Public[cython.longlong]  # when to check those again that were checked; -1: never
     # CONSUMER-TTL counts from here on if a consumer was last seen before; -1: from when the rules are applied
     consumer_ttls_from_ms: Public[cython.longlong]
@@ -96,9 +95,8 @@ class RuledStream:
     skip_rules_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
     watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
     removed_count: Public[cython.longlong]  # entries that the rules have removed
-    dead_letter_retry_ms: Public[
-        cython.longlong
-    ]  # dead letters could not be added: no others are tried before
+    # Dead letters could not be added: no others are tried before.
+    dead_letter_retry_ms: Public[cython.longlong]
     dead_letter_count: Public[cython.longlong]
     rejected_count: Public[cython.longlong]  # XADDs rejected at a limit
     dead_letter_keys: dict[bytes, bytes]  # by group: the key of its dead letters
@@ -155,9 +153,8 @@ class RuleRegistry:
     timers: TimerQueue
     hot_rule_streams: OrderedDict[Stream, None]
     hot_rules_version: cython.longlong
-    open_cold_storage: Public[
-        Callable[[], object] | None
-    ]  # opens the cold storage: CommandError; None: there is none
+    # Opens the cold storage, or raises CommandError; None: there is none to open.
+    open_cold_storage: Public[Callable[[], object] | None]
     unused_orders: list[KeyOrder]  # their memory is freed in steps
     ruled_databases: dict[int, RuledDatabase]
 

@@ -52,9 +52,8 @@ class WatchedKeys:
     """The watched keys of one database."""
 
     watches: dict[bytes, dict[Watch, None]]
-    has_observers: (
-        cython.bint
-    )  # some key is watched, or on_change is set: changes must be passed to invalidate_and_report()
+    # Some key is watched, or on_change is set: changes must be passed to invalidate_and_report().
+    has_observers: cython.bint
     on_change: Callable[[bytes, bool], object] | None  # (key, whether the client of the request changed it)
 
     def __init__(self) -> None:

@@ -52,9 +52,8 @@ IGNORED_COMMANDS = frozenset({b"SCRIPT", b"FUNCTION", b"REPLCONF", b"PING"})
 CONTROL_COMMANDS = frozenset({b"MULTI", b"EXEC", b"SELECT", b"PUBLISH", b"SPUBLISH"})
 # They need more than a run, even outside of a transaction.
 CHECKED_COMMANDS = CONTROL_COMMANDS | {b"COPY", b"XCLAIM", b"XGROUP"}
-CLAIM_WORD_COUNT = cython.declare(
-    cython.Py_ssize_t, 14
-)  # of the XCLAIM that propagates a delivery; its LASTID is last
+# Of the XCLAIM that propagates a delivery; its LASTID is last.
+CLAIM_WORD_COUNT = cython.declare(cython.Py_ssize_t, 14)
 
 
 def is_replacement(words: list[bytes]) -> bool:

@@ -29,13 +29,11 @@ UNAUTHENTICATED_ARGUMENTS_MAX = cython.declare(cython.longlong, limits.UNAUTHENT
 UNAUTHENTICATED_ARGUMENT_BYTES_MAX = cython.declare(
     cython.Py_ssize_t, limits.UNAUTHENTICATED_ARGUMENT_BYTES_MAX
 )
-PREALLOCATED_ARGUMENTS_MAX = cython.declare(
-    cython.longlong, 16
-)  # arguments for which memory is allocated before they arrive
+# Arguments for which memory is allocated before they arrive.
+PREALLOCATED_ARGUMENTS_MAX = cython.declare(cython.longlong, 16)
 
-TOKEN_CACHE = cython.declare(
-    TokenCache, TokenCache()
-)  # shared by all parsers: clients of one server send the same tokens
+# Shared by all parsers: clients of one server send the same tokens.
+TOKEN_CACHE = cython.declare(TokenCache, TokenCache())
 
 
 @cython.final

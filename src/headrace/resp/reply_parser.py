@@ -17,9 +17,8 @@ from headrace.errors import CommandError, ProtocolError
 from headrace.resp.read_buffer import ReadBuffer
 
 NO_SIZE = cython.declare(cython.longlong, -1)  # no string has begun
-AGGREGATE_ITEMS_MAX = cython.declare(
-    cython.longlong, 0xFFFFFFFF
-)  # elements of one aggregate; it grows as they arrive
+# Elements of one aggregate; it grows as they arrive.
+AGGREGATE_ITEMS_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)
 DEPTH_MAX = cython.declare(cython.Py_ssize_t, limits.REPLY_DEPTH_MAX)
 BULK_MAX = cython.declare(cython.longlong, limits.BULK_BYTES_MAX)
 

@@ -22,9 +22,8 @@ from headrace.resp.buffer_pool import BufferPool
 from headrace.visibility import Public
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 256)
-OVERFLOWED_CAP_MIN = cython.declare(
-    cython.Py_ssize_t, 16 * 1024
-)  # the least capacity for a reply that has overflowed
+# The least capacity for a reply that has overflowed.
+OVERFLOWED_CAP_MIN = cython.declare(cython.Py_ssize_t, 16 * 1024)
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, both line ends of a bulk
 ENCODED_ID_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64)  # `$41`, two 20-digit numbers and their hyphen
 

@@ -64,9 +64,8 @@ class Durability:
     sync_executor: Public[ThreadPoolExecutor | None]
     cold_files: ColdFiles  # to which a base may refer
     encoded_effects: EncodedEffects  # of this turn; only used while there are replicas
-    feed_replicas: Public[
-        Callable[[list[DatabaseRequest]], None] | None
-    ]  # sends them to the replicas, before the log gets them
+    # Sends them to the replicas, before the log gets them.
+    feed_replicas: Public[Callable[[list[DatabaseRequest]], None] | None]
     replicating: Public[cython.bint]  # effects are recorded also without a log
 
     def __init__(

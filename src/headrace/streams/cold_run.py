@@ -150,9 +150,8 @@ class ColdRun:
     last_seq: Public[cython.ulonglong]
     _deleted: bytes
     _last_deleted: list[bytes] | None  # not in _deleted yet, so that a deletion does not copy it
-    cached_nodes: (
-        list[Node] | None
-    )  # the inner nodes, except those skipped and dropped; None: not in the cache
+    # The inner nodes, except those skipped and dropped; None: not in the cache.
+    cached_nodes: list[Node] | None
     has_left_out_removals: Public[cython.bint]  # of the log: see commands/stream/unreadable_removals.py
     __weakref__: object
 

@@ -32,9 +32,8 @@ from headrace.visibility import Public
 STEP_INTERVAL_MS = cython.declare(cython.longlong, 1)
 STEP_BYTES = cython.declare(cython.longlong, 1 << 15)  # of nodes rewritten in one step, approximately
 NODE_VISIT_COST_BYTES = cython.declare(cython.longlong, 1024)  # the cost of the next node, in bytes rewritten
-EDGE_ENTRIES_KEPT = cython.declare(
-    cython.longlong, 2
-)  # the first and the last entry stay, even as tombstones
+# The first and the last entry stay, even as tombstones.
+EDGE_ENTRIES_KEPT = cython.declare(cython.longlong, 2)
 HEADER_BYTES = cython.declare(cython.Py_ssize_t, 6)  # of a listpack
 COUNT_UNKNOWN = cython.declare(cython.longlong, 65535)
 

@@ -42,9 +42,8 @@ SEVERAL_HOLDERS = cython.declare(cython.Py_ssize_t, -1)
 SHARD_COUNT = cython.declare(cython.Py_ssize_t, 128)
 RECHECKED_ENTRIES_MAX = cython.declare(cython.Py_ssize_t, 32)  # delivered entries
 QUEUE_VISITS_MAX = cython.declare(cython.int, 1000)  # queues that one call looks at
-CONSUMED_WAITING_WORDS_MAX = cython.declare(
-    cython.Py_ssize_t, 1024
-)  # words of `waiting_ids` that are kept without use
+# Words of `waiting_ids` that are kept without use.
+CONSUMED_WAITING_WORDS_MAX = cython.declare(cython.Py_ssize_t, 1024)
 
 
 @cython.final

@@ -29,18 +29,16 @@ class KeyQueue:
 
     value: bytes | None  # None: the entry does not have the field
     count: cython.Py_ssize_t  # of its entries
-    holder: (
-        cython.Py_ssize_t
-    )  # the number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL_HOLDERS
+    # The number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL_HOLDERS.
+    holder: cython.Py_ssize_t
     delivered_slot: cython.Py_ssize_t  # the slot of a delivered entry; -1: there is none
     other_delivered_slots: set[int] | None  # the slots of the other delivered entries
     delivered_count_by_owner: dict[int, int] | None  # None: there are not several
     waiting_ids: array[int] | None  # ms, seq, ms, seq ... in order; some may not be waiting any more
     first_waiting_index: cython.Py_ssize_t  # in waiting_ids
     expires_ms: cython.longlong  # no lease of a delivered entry ends before
-    timer_number: (
-        cython.Py_ssize_t
-    )  # in KeyOrder.check_timers: when to look whether it is due; -1: not planned
+    # In KeyOrder.check_timers: when to look whether it is due; -1: not planned.
+    timer_number: cython.Py_ssize_t
     accounted_bytes: cython.Py_ssize_t  # its bytes in the memory of the pending entries
     is_free: cython.bint  # it is in KeyOrder.free_queues
 

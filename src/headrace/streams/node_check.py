@@ -47,9 +47,8 @@ class NodeCheck:
     count: cython.Py_ssize_t  # elements passed
     last_ms: cython.ulonglong  # the last live entry read
     last_seq: cython.ulonglong
-    has_wide_element: (
-        cython.bint
-    )  # an element is so large that its trailing length may be in the form of another server
+    # An element is so large that its trailing length may be in the form of another server.
+    has_wide_element: cython.bint
 
     def __init__(self, data: bytes | bytearray) -> None:
         self.data = data

@@ -66,9 +66,8 @@ class ArenaChunk:
     free_head: cython.Py_ssize_t  # the index of the first free record below used, plus one; 0: none
     record_bytes: cython.Py_ssize_t
     shared: cython.bint  # a frozen copy has the same buf
-    next_open_chunk: (
-        cython.Py_ssize_t
-    )  # of a chunk that is not full: the number of the next such chunk; -1: none
+    # Of a chunk that is not full: the number of the next such chunk; -1: none.
+    next_open_chunk: cython.Py_ssize_t
     memory: MemoryAccount  # of the arena
     accounted_bytes: cython.Py_ssize_t  # the bytes of this chunk in it
 

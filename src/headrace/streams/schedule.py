@@ -28,9 +28,8 @@ BUCKET_MS = cython.declare(cython.longlong, 100)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 DUE_MAX = cython.declare(cython.longlong, 1 << 60)
 NUMBERS_PER_ENTRY = cython.declare(cython.Py_ssize_t, 3)  # numbers of an entry in a bucket
-DISTRIBUTED_ENTRIES_MAX = cython.declare(
-    cython.Py_ssize_t, 1000
-)  # entries of a bucket that a call distributes
+# Entries of a bucket that a call distributes.
+DISTRIBUTED_ENTRIES_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
 
 @cython.ccall

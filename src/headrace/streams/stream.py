@@ -75,9 +75,8 @@ class Stream:
     idempotency: IdempotencyStore | None  # None until the first idempotent request
     idmp_duration_s: Public[cython.longlong]
     idmp_maxsize: Public[cython.longlong]
-    snapshot_epoch: Public[
-        cython.uint
-    ]  # of the last snapshot that needs nothing from it; 0: it is in no keyspace yet
+    # Of the last snapshot that needs nothing from it; 0: it is in no keyspace yet.
+    snapshot_epoch: Public[cython.uint]
     image: StreamImage | None  # for the snapshot that is being written; None: none, or it has been written
     rules: Public[StreamRules | None]  # None: there are none
     may_have_rules: Public[cython.bint]  # it or one of its groups has rules, or had some

@@ -251,9 +251,8 @@ class PolicyTrim:
     minid_ms: cython.ulonglong
     minid_seq: cython.ulonglong
     deletions: Deletions | None
-    lowest_last_id: (
-        StreamId | None
-    )  # entries after it have not been read by all groups; None: that does not matter
+    # Entries after it have not been read by all groups; None: that does not matter.
+    lowest_last_id: StreamId | None
 
     def __init__(
         self,

@@ -16,9 +16,8 @@ from headrace import mem
 
 COUNTERS_PER_OCTAVE = cython.declare(cython.Py_ssize_t, 128)  # counters in an octave
 EXACT_BITS = cython.declare(cython.int, 8)  # a number of at most so many bits has a counter of its own
-LONGEST_NS = cython.declare(
-    cython.longlong, (1 << 40) - 1
-)  # 18 minutes; longer durations are counted as this
+# 18 minutes; longer durations are counted as this.
+LONGEST_NS = cython.declare(cython.longlong, (1 << 40) - 1)
 OCTAVE_BYTES = cython.declare(cython.Py_ssize_t, 128 * 8)
 
 SHORTEST_SHOWN_NS = 1024  # the upper end of the first bucket of octaves

@@ -20,9 +20,8 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 KEY_BYTES = cython.declare(cython.Py_ssize_t, 16)
 FORMATTED_BYTES_MAX = cython.declare(cython.Py_ssize_t, 41)  # two numbers of 20 digits and the dash
 PARSED_BYTES_MAX = cython.declare(cython.Py_ssize_t, ID_TEXT_MAX)
-FORMAT_BUFFER = cython.declare(
-    bytearray, bytearray(FORMATTED_BYTES_MAX)
-)  # text is formatted here, then copied
+# Text is formatted here, then copied.
+FORMAT_BUFFER = cython.declare(bytearray, bytearray(FORMATTED_BYTES_MAX))
 DASH = cython.declare(cython.uchar, 45)
 PLUS = cython.declare(cython.uchar, 43)
 SPACE = cython.declare(cython.uchar, 32)

@@ -120,9 +120,8 @@ def codec_for(spec: Any) -> Codec[Any]:
             return CODECS_BY_NAME[spec]
     elif isinstance(spec, type):
         if hasattr(spec, "model_validate") and hasattr(spec, "model_dump"):
-            rooted = getattr(
-                spec, "__pydantic_root_model__", False
-            )  # it dumps the wrapped value, not attributes
+            # It dumps the wrapped value, not attributes.
+            rooted = getattr(spec, "__pydantic_root_model__", False)
             has_fields = bool(getattr(spec, "model_fields", None)) and not rooted
             return ModelCodec(spec) if has_fields else WholeModelCodec(spec)
         if dataclasses.is_dataclass(spec):

@@ -130,9 +130,8 @@ class PendingEntryActions:
             return self.check_and_renew_leases([delivery], now, undo)
 
         def unknown() -> None:
-            delivery.lease_renewed_ms = (
-                now - self._lease_ms
-            )  # it may have been executed: check before it is repeated
+            # It may have been executed: check before it is repeated.
+            delivery.lease_renewed_ms = now - self._lease_ms
             undo()
 
         def looked(replies: Replies) -> SendRequests:

@@ -49,9 +49,8 @@ class PubSub:
     outbox: list[tuple[Any, Any]]
     outbox_messages_max: cython.Py_ssize_t  # in the outbox; then what can be delivered is
     outbox_bytes_max: cython.Py_ssize_t
-    unread_bytes_max: Public[
-        cython.Py_ssize_t
-    ]  # a recipient with more unread bytes is disconnected; 0: no limit
+    # A recipient with more unread bytes is disconnected; 0: no limit.
+    unread_bytes_max: Public[cython.Py_ssize_t]
     events: Events
     tracking: Tracking
     _bytes: cython.Py_ssize_t  # of published messages in the outbox

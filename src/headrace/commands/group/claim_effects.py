@@ -11,9 +11,8 @@ from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
 from headrace.structures import stream_id
 
-IDS_PER_EFFECT_MAX = cython.declare(
-    cython.Py_ssize_t, 1000
-)  # in one effect: a replica applies each in one step
+# In one effect: a replica applies each in one step.
+IDS_PER_EFFECT_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
 
 @cython.final

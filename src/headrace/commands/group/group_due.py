@@ -30,9 +30,8 @@ class GroupsCheck:
     # Results.
     next_check_ms: cython.longlong  # when to check again, even if no command comes; -1: never
     is_complete: cython.bint  # False: the next turn checks again
-    has_ready_reader: (
-        cython.bint
-    )  # a reader may receive entries that are due, or that MAX-PENDING now permits
+    # A reader may receive entries that are due, or that MAX-PENDING now permits.
+    has_ready_reader: cython.bint
     values_left: cython.int  # that may be read; 0 or less: none
 
     def __init__(self, stream: Stream, now: cython.longlong, has_waiters: cython.bint) -> None:

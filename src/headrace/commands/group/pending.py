@@ -22,9 +22,8 @@ from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
 IdleEntry = tuple[int, int, int]  # ID as (ms, seq), slot
-IDLE_SORTED_MAX = cython.declare(
-    cython.Py_ssize_t, 1000
-)  # idle entries that are sorted instead of a search by ID
+# Idle entries that are sorted instead of a search by ID.
+IDLE_SORTED_MAX = cython.declare(cython.Py_ssize_t, 1000)
 
 
 def run(call: Call) -> None:

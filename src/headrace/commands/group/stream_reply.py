@@ -157,9 +157,8 @@ class StreamReply:
         slot: cython.Py_ssize_t = pending.first_existing_by_delivery()
         following: cython.Py_ssize_t
         rest: cython.Py_ssize_t = pending.count
-        last: cython.Py_ssize_t = (
-            pending.last_by_delivery()
-        )  # claimed entries move behind it, and are not met again
+        # Claimed entries move behind it, and are not met again.
+        last: cython.Py_ssize_t = pending.last_by_delivery()
         only_deleted: cython.bint = True  # and claimed ones: none before `slot` may be claimed
         idle: cython.longlong
         lookup: EntryLookup = EntryLookup(self.stream)

@@ -48,9 +48,8 @@ DASH = cython.declare(cython.uchar, 45)
 # How the ID is chosen.
 ID_FROM_CLIENT = cython.declare(cython.int, 0)  # `ms-seq` or `ms`
 ID_FROM_CLOCK = cython.declare(cython.int, 1)  # `*`
-ID_WITH_NEXT_SEQUENCE = cython.declare(
-    cython.int, 2
-)  # `ms-*`: the client gives the milliseconds, the server the rest
+# `ms-*`: the client gives the milliseconds, the server the rest.
+ID_WITH_NEXT_SEQUENCE = cython.declare(cython.int, 2)
 ID_WHEN_DUE = cython.declare(cython.int, 3)  # when the entry is due
 
 

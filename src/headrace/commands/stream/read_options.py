@@ -70,9 +70,8 @@ class ReadOptions:
     maxcount: cython.longlong  # maximum entries of all streams; 0: no limit
     maxsize: cython.longlong  # bytes of the reply; 0: no limit
     block_ms: cython.longlong  # milliseconds; 0: without a limit; NO_BLOCK: not at all
-    claim_idle_ms: (
-        cython.longlong
-    )  # minimum idle time in milliseconds of entries to claim; NO_CLAIM: do not claim
+    # Minimum idle time in milliseconds of entries to claim; NO_CLAIM: do not claim.
+    claim_idle_ms: cython.longlong
     noack: cython.bint
     group: bytes | None
     consumer: bytes | None

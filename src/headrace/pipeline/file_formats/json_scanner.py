@@ -11,9 +11,8 @@ from __future__ import annotations
 import cython
 
 INTEGER_CHARACTERS_MAX = cython.declare(cython.Py_ssize_t, 18)  # characters of an integer
-REAL_CHARACTERS_MAX = cython.declare(
-    cython.Py_ssize_t, 15
-)  # a decimal of so many characters is exact as a double
+# A decimal of so many characters is exact as a double.
+REAL_CHARACTERS_MAX = cython.declare(cython.Py_ssize_t, 15)
 QUOTE = cython.declare(cython.uchar, 34)
 COMMA = cython.declare(cython.uchar, 44)
 MINUS = cython.declare(cython.uchar, 45)

@@ -22,9 +22,8 @@ from headrace.columns.value_texts import to_encodable
 from headrace.errors import UsageError
 
 INTERVAL_STRUCT = struct.Struct("<III")  # months, days, milliseconds
-VARIANT_COLUMN_PATTERN = re.compile(
-    r"^ +\w+ group field_id=-?\d+ (.+) \(Variant", re.MULTILINE
-)  # in a printed schema
+# In a printed schema.
+VARIANT_COLUMN_PATTERN = re.compile(r"^ +\w+ group field_id=-?\d+ (.+) \(Variant", re.MULTILINE)
 
 
 class ParquetRows(AbstractContextManager["ParquetRows"]):

@@ -28,9 +28,8 @@ class Connection:
     excess_buffer_bytes: cython.Py_ssize_t  # its part of EventLoop.excess_buffer_bytes
     # its replies and requests wait until its changes are durable, or replicas have them
     awaiting_commit: Public[cython.bint]
-    output_source: Public[
-        Any
-    ]  # of a replica: fill() puts more to send into its buffer; None for other clients
+    # Of a replica: fill_output_buffer() puts more to send into its buffer; None for other clients.
+    output_source: Public[Any]
     eof: cython.bint  # the client has closed its sending side
     closed: Public[cython.bint]
 

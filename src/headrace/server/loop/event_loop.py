@@ -43,9 +43,8 @@ from headrace.server.loop.tls_connection import TlsConnection
 from headrace.visibility import Public
 
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
-SHORT_READ_BYTES = cython.declare(
-    cython.Py_ssize_t, 32 * 1024
-)  # of short requests: other clients wait for all
+# Of short requests: other clients wait for all.
+SHORT_READ_BYTES = cython.declare(cython.Py_ssize_t, 32 * 1024)
 REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
 REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
@@ -86,14 +85,12 @@ class EventLoop:
     timer_idle_until: cython.longlong
     interrupted: cython.bint  # run() is to return
     bulk_max: Public[cython.longlong]  # bytes of the longest argument that a new client may send
-    query_buffer_max: Public[
-        cython.longlong
-    ]  # bytes of requests not yet executed; a client with more is closed
+    # Bytes of requests not yet executed; a client with more is closed.
+    query_buffer_max: Public[cython.longlong]
     output_monitor: OutputBufferMonitor  # closes clients that leave too many reply bytes unread
     query_limit_disconnections: Public[cython.longlong]
-    excess_buffer_bytes: (
-        cython.Py_ssize_t
-    )  # bytes of unread replies above UNSENT_MAX, and of requests that wait for them
+    # Bytes of unread replies above UNSENT_MAX, and of requests that wait for them.
+    excess_buffer_bytes: cython.Py_ssize_t
     received_bytes: Public[cython.longlong]
     sent_bytes: Public[cython.longlong]
     poller: select.epoll

@@ -26,9 +26,8 @@ ColumnBuffers = tuple[int, "bytearray | None", bytearray, bytearray]
 DASH = cython.declare(cython.uchar, 45)
 ID_DIGITS_MAX = cython.declare(cython.Py_ssize_t, 20)
 U64_TENTH = cython.declare(cython.ulonglong, 1844674407370955161)  # ten times this and 5 is the last u64
-PAIRWISE_COMPARISON_PAIRS_MAX = cython.declare(
-    cython.Py_ssize_t, 16
-)  # up to here comparing names is cheaper than a dict
+# Up to here comparing names is cheaper than a dict.
+PAIRWISE_COMPARISON_PAIRS_MAX = cython.declare(cython.Py_ssize_t, 16)
 
 FIELD_ORDER_MAX = cython.declare(cython.Py_ssize_t, 1024)  # fields whose order is remembered
 

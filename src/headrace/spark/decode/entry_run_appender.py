@@ -24,9 +24,8 @@ from headrace.arrow.run_appender import RunAppender
 
 DASH = cython.declare(cython.uchar, 45)
 RUN_MIN = cython.declare(cython.Py_ssize_t, 4)  # shorter runs are decoded entry by entry
-DUPLICATE_CHECK_NAMES_MAX = cython.declare(
-    cython.Py_ssize_t, 64
-)  # with more fields, duplicates are not looked for
+# With more fields, duplicates are not looked for.
+DUPLICATE_CHECK_NAMES_MAX = cython.declare(cython.Py_ssize_t, 64)
 U64_SAFE_DIGITS = cython.declare(cython.Py_ssize_t, 19)  # this many digits always fit
 
 

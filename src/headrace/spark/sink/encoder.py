@@ -40,9 +40,8 @@ HEADER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two
 NUMBER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bulk string
 DECIMALS_MAX = cython.declare(cython.Py_ssize_t, 6)  # numbers with more decimals are left to repr()
 NO_EXPONENT_MIN = cython.declare(cython.double, 1e-4)  # below this repr() writes an exponent
-EXACT_DECIMALS_MAX = cython.declare(
-    cython.longlong, 1_000_000_000_000_000
-)  # up to 15 digits identify one double
+# Up to 15 digits identify one double.
+EXACT_DECIMALS_MAX = cython.declare(cython.longlong, 1_000_000_000_000_000)
 
 NO_ROWS_DIGEST = cython.declare(cython.ulonglong, 0x9E3779B97F4A7C15)
 DIGEST_FACTOR = cython.declare(cython.ulonglong, 0xD6E8FEB86659FD93)  # odd, so a factor loses no bits
