@@ -89,10 +89,9 @@ class ColdPart:
         outer: the last node in the tree that is not after ms-seq. If the first inner nodes of outer were
         dropped, the result may be in the node before it.
         """
-        nodes: list[Node] = cold_run.run_of(outer).load_inner_nodes()
-        at: cython.Py_ssize_t = cold_run.last_index_up_to(nodes, ms, seq)
-        if at >= 0:
-            return nodes[at]
+        found: Node | None = cold_run.run_of(outer).last_inner_up_to(ms, seq)
+        if found is not None:
+            return found
         cursor: RaxCursor = RaxCursor(self.tree)
         if not cursor.seek("<", outer.key()):
             return None

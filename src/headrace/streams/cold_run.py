@@ -269,6 +269,13 @@ class ColdRun:
         )
 
     @cython.ccall
+    def last_inner_up_to(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the last inner node that is not after ms-seq, or None. Raises DamagedColdRun."""
+        nodes: list[Node] = self.load_inner_nodes()
+        at: cython.Py_ssize_t = last_index_up_to(nodes, ms, seq)
+        return nodes[at] if at >= 0 else None
+
+    @cython.ccall
     def last_id(self) -> StreamId:
         """Return the ID of the last stored entry, live or deleted."""
         return StreamId(self.last_ms, self.last_seq)

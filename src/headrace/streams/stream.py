@@ -42,6 +42,7 @@ from headrace.visibility import Public
 ENTRY_SIZE_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 IDMP_DURATION_S = cython.declare(cython.longlong, 100)
 IDMP_MAXSIZE = cython.declare(cython.longlong, 100)
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 
 
 @cython.final
@@ -302,8 +303,14 @@ class Stream:
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> EntryWalk | None:
-        """Return a walk positioned on the live entry ms-seq; None if it does not exist."""
-        node: Node | None = self.node_for_id(ms, seq)
+        """Return a walk positioned on the live entry ms-seq; None if it does not exist.
+
+        A cold run is read only if ms-seq is between its first and its last ID.
+        """
+        node: Node | None = self._tree_node_for(ms, seq)
+        if node is not None and node.run is not None:
+            run: ColdRun = cold_run.run_of(node)
+            node = run.last_inner_up_to(ms, seq) if run.may_contain(ms, seq) else None
         if node is None:
             return None
         walk: EntryWalk = EntryWalk(node)
@@ -327,7 +334,7 @@ class Stream:
     def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """Return the first node that may have entries from ms-seq on; None: that is the first node.
 
-        As node_for_id(), but a run whose last entry is before ms-seq is not read.
+        A run whose last entry is before ms-seq is not read, and neither is one before the run of ms-seq.
         """
         found: Node | None = self._tree_node_for(ms, seq)
         if found is None or found.run is None or self.cold is None:
@@ -336,7 +343,24 @@ class Stream:
         cursor: RaxCursor = RaxCursor(self.nodes)
         if stream_id.before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", found.key()):
             return cold_run.first_inner(node_module.node_of_cursor(cursor))
-        return self.cold.last_inner_up_to(found, ms, seq)
+        return run.last_inner_up_to(ms, seq) or cold_run.first_inner(found)
+
+    @cython.ccall
+    def last_id_in_same_run(self, ms: cython.ulonglong, seq: cython.ulonglong) -> StreamId | None:
+        """Return an ID up to which entries from ms-seq on can be read without reading another cold run.
+
+        None if the entry ms-seq does not exist; no run is read to know this.
+        """
+        node: Node | None = self._tree_node_for(ms, seq)
+        run: ColdRun
+        if node is None:
+            return None
+        if node.run is not None:
+            run = node.run
+            return run.last_id() if run.may_contain(ms, seq) else None
+        if self.cold is not None and stream_id.key_of(ms, seq) < self.cold.last_run_key:
+            return StreamId(ms, seq)
+        return StreamId(U64_MAX, U64_MAX)
 
     @cython.cfunc
     def _tree_node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
@@ -378,7 +402,7 @@ class Stream:
             run: ColdRun = cold_run.run_of(node)
             if not stream_id.before(ms, seq, run.last_ms, run.last_seq):
                 return self.entries_before(node) + mem.as_unsigned(node.live_count)
-            node = self.cold.last_inner_up_to(node, ms, seq)
+            node = run.last_inner_up_to(ms, seq) or cold_run.first_inner(node)
         if node is None:
             return 0
         total: cython.ulonglong = self.entries_before(node)

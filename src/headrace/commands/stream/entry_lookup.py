@@ -11,6 +11,7 @@ import cython
 from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
+from headrace.structures.stream_id import StreamId
 
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 # So many steps cost about as much as a search.
@@ -25,16 +26,22 @@ class EntryLookup:
     stream: Stream
     _entry: StreamIterator | None  # at an entry
     _untouched: cython.bint  # that entry has not been returned yet
+    _ends_with_run: cython.bint  # its iterator ends before the next cold run, which is not read
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._entry = None
         self._untouched = False
+        self._ends_with_run = False
 
     @cython.ccall
     def find(self, ms: cython.ulonglong, seq: cython.ulonglong) -> StreamIterator | None:
-        """Return an iterator at the entry ms-seq, valid until the next call; None if there is none."""
+        """Return an iterator at the entry ms-seq, valid until the next call; None if there is none.
+
+        Only the cold run that may have this entry is read. Raises DamagedColdRun.
+        """
         stream: Stream = self.stream
+        last: StreamId | None
         if stream_id.before(ms, seq, stream.first_ms, stream.first_seq):
             return None  # trimmed, as many pending entries may be: a search would cost ten times as much
         entry: StreamIterator | None = self._entry
@@ -43,7 +50,10 @@ class EntryLookup:
             while steps < STEPS_MAX and stream_id.before(entry.ms, entry.seq, ms, seq):
                 if not entry.next():
                     self._entry = None
-                    return None
+                    if not self._ends_with_run:
+                        return None
+                    steps = 0
+                    break
                 self._untouched = True
                 steps += 1
             if entry.ms == ms and entry.seq == seq and self._untouched:
@@ -51,7 +61,14 @@ class EntryLookup:
                 return entry
             if steps > 0 and stream_id.before(ms, seq, entry.ms, entry.seq):
                 return None  # stepped over
-        entry = StreamIterator(self.stream, ms, seq, U64_MAX, U64_MAX, False)
+        if stream.run_count() > 0:
+            last = stream.last_id_in_same_run(ms, seq)
+            if last is None:
+                return None
+            self._ends_with_run = last.ms != U64_MAX
+            entry = StreamIterator(stream, ms, seq, last.ms, last.seq, False)
+        else:
+            entry = StreamIterator(stream, ms, seq, U64_MAX, U64_MAX, False)
         if not entry.next():
             self._entry = None
             return None
