@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import cython
 
-from headrace import mem
 from headrace.streams import cold_run
 from headrace.streams import node as node_module
-from headrace.streams.cold_part import ColdPart
 from headrace.streams.cold_run import ColdRun, RunNeeded
 from headrace.streams.node import Node
 from headrace.streams.node_walk import EntryWalk
@@ -64,17 +62,35 @@ def ensure_entries_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
 
 
 @cython.ccall
-def require_deletion(stream: Stream, ids: list[StreamId]) -> cython.void:
+def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
     """Require the runs that the deletion of these entries needs. Raises DamagedColdRun and RunNeeded.
 
-    If no entry in memory may be left, the last run is one: its nodes come back into memory.
+    The last node must be in memory. So if no entry after a run is left, its nodes come back into memory; if
+    none of them is left either, so do those of the run before it.
     """
-    if stream.run_count() > 0:
-        found: list[ColdRun] = _missing_of_all(stream, ids)
-        last: ColdRun = last_run(stream)
-        if last.cached_nodes is None and last not in found and _may_empty_memory(stream, last, ids):
-            found.append(last)
-        _require(found)
+    node: Node
+    cursor: RaxCursor
+    more: cython.bint
+    left: list[bytes] = []
+    entry: StreamId
+    tail: Node | None = stream.tail
+    if stream.run_count() == 0:
+        return
+    _require(_missing_of_all(stream, ids))
+    if tail is None or tail.live_count > len(ids):
+        return
+    for entry in ids:
+        left.append(stream_id.key_of(entry.ms, entry.seq))
+    left = sorted(set(left))
+    cursor = RaxCursor(stream.nodes)
+    more = cursor.seek("$")
+    while more:
+        node = node_module.node_of_cursor(cursor)
+        if node.run is not None:
+            ensure_run_loaded(cold_run.run_of(node), True)
+        if node.live_count == 0 or _take_existing(cold_run.inner_nodes_or_self(node), left) < node.live_count:
+            break
+        more = cursor.previous()
 
 
 @cython.ccall
@@ -83,28 +99,23 @@ def run_with(stream: Stream, entry: StreamId) -> ColdRun | None:
     return _missing_of(stream, entry.ms, entry.seq)
 
 
-@cython.ccall
-def last_run(stream: Stream) -> ColdRun:
-    """Return the last run of a stream that has runs."""
-    cold: ColdPart | None = stream.cold
-    assert cold is not None
-    cursor: RaxCursor = RaxCursor(stream.nodes)
-    cursor.seek("<=", cold.last_run_key)
-    return cold_run.run_of(node_module.node_of_cursor(cursor))
-
-
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _may_empty_memory(stream: Stream, last: ColdRun, ids: list[StreamId]) -> cython.bint:
-    """Return whether all live entries after the last run may be among these IDs."""
-    cold: ColdPart | None = stream.cold
-    assert cold is not None
-    left: cython.longlong = mem.as_signed(stream.length) - cold.totals.entry_count
+def _take_existing(nodes: list[Node], left: list[bytes]) -> cython.longlong:
+    """Remove the keys from the first of these nodes on from the end of `left`; return how many exist."""
+    found: cython.longlong = 0
     entry: StreamId
-    for entry in ids:
-        if stream_id.before(last.last_ms, last.last_seq, entry.ms, entry.seq):
-            left -= 1
-    return left <= 0
+    at: cython.Py_ssize_t
+    walk: EntryWalk
+    first: Node = nodes[0]
+    start: bytes = first.key()
+    while left and left[-1] >= start:
+        entry = stream_id.from_key(left.pop())
+        at = cold_run.last_index_up_to(nodes, entry.ms, entry.seq)
+        walk = EntryWalk(nodes[at])
+        if walk.seek(entry.ms, entry.seq) and walk.ms == entry.ms and walk.seq == entry.seq:
+            found += 1
+    return found
 
 
 @cython.ccall
@@ -230,9 +241,7 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
     if node.run is None:
         return None
     run = node.run
-    return (
-        run if run.cached_nodes is None and not stream_id.before(run.last_ms, run.last_seq, ms, seq) else None
-    )
+    return run if run.cached_nodes is None and run.may_contain(ms, seq) else None
 
 
 @cython.cfunc

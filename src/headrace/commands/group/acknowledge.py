@@ -13,7 +13,7 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete, unreadable_removals
 from headrace.commands.stream.delete import DeleteOptions
-from headrace.streams import deletions, references
+from headrace.streams import cold_reads, deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -58,6 +58,20 @@ def run_ack(call: Call) -> None:
     call.reply.integer(acknowledged)
 
 
+@cython.cfunc
+def _ensure_runs_loaded(stream: Stream, group: Group, policy: cython.int, ids: list[StreamId]) -> cython.void:
+    """Require the cold runs that the deletion of those entries needs that the group has pending."""
+    entry: StreamId
+    deleted: list[StreamId] = []
+    if stream.run_count() > 0:
+        for entry in ids:
+            if group.pending.find(entry.ms, entry.seq) < 0:
+                continue
+            if policy != references.ACKED or not references.is_referenced(stream, entry.ms, entry.seq, group):
+                deleted.append(entry)
+        cold_reads.ensure_deletion_runs_loaded(stream, deleted)
+
+
 def run_ack_delete(call: Call) -> None:
     """XACKDEL: acknowledge entries and delete them by the policy.
 
@@ -71,7 +85,11 @@ def run_ack_delete(call: Call) -> None:
         delete.write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(argv)
-    deletable: list[StreamId] = unreadable_removals.ensure_or_leave_out(call, stream, ids)
+    deletable: list[StreamId] = ids
+    if call.policy.leaves_out_unreadable:
+        deletable = unreadable_removals.removable_ids(call, stream, ids)
+    else:
+        _ensure_runs_loaded(stream, group, request.policy, ids)
     before: cython.ulonglong = stream.length
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     words: list[bytes] = []  # of the acknowledged entries, if they are needed

@@ -14,7 +14,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
 from headrace.commands.stream import unreadable_removals
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.streams import deletions, references
+from headrace.streams import cold_reads, deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -97,7 +97,10 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
-    ids = unreadable_removals.ensure_or_leave_out(call, stream, ids)
+    if call.policy.leaves_out_unreadable:
+        ids = unreadable_removals.removable_ids(call, stream, ids)
+    else:
+        cold_reads.ensure_deletion_runs_loaded(stream, ids)
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
@@ -109,6 +112,15 @@ def run(call: Call) -> None:
         call.keyspace.changes += deleted - 1  # changed() counts one
         call.finish_change(key, "t", b"xdel", argv)
     call.reply.integer(deleted)
+
+
+@cython.cfunc
+def _ensure_runs_loaded(stream: Stream, policy: cython.int, ids: list[StreamId]) -> cython.void:
+    """Require the cold runs that the deletion by this policy needs."""
+    if stream.run_count() > 0:
+        if policy == references.ACKED:
+            ids = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
+        cold_reads.ensure_deletion_runs_loaded(stream, ids)
 
 
 def run_by_policy(call: Call) -> None:
@@ -124,7 +136,10 @@ def run_by_policy(call: Call) -> None:
         write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(call.argv)
-    ids = unreadable_removals.ensure_or_leave_out(call, stream, ids)
+    if call.policy.leaves_out_unreadable:
+        ids = unreadable_removals.removable_ids(call, stream, ids)
+    else:
+        _ensure_runs_loaded(stream, request.policy, ids)
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0

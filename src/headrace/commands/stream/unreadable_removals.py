@@ -26,56 +26,54 @@ from headrace.structures.stream_id import StreamId
 
 
 @cython.ccall
-def ensure_or_leave_out(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
-    """Require the runs that the deletion of these entries needs; return the IDs that can be deleted.
-
-    These are all IDs, unless a log is replayed. Raises DamagedColdRun and RunNeeded otherwise.
-    """
-    if not call.policy.leaves_out_unreadable:
-        cold_reads.require_deletion(stream, ids)
-        return ids
+def removable_ids(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
+    """Return the IDs of the entries that can be deleted, and load the runs that this needs."""
+    removable: list[StreamId] = []
+    entry: StreamId
     try:
-        cold_reads.require_deletion(stream, ids)
+        cold_reads.ensure_deletion_runs_loaded(stream, ids)
         return ids
     except DamagedColdRun:
-        return _readable_ids(call, stream, ids)
-
-
-@cython.cfunc
-def _readable_ids(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
-    readable: list[StreamId] = []
-    entry: StreamId
+        pass
     for entry in ids:
         try:
             cold_reads.ensure_entries_loaded(stream, [entry])
+            removable.append(entry)
         except DamagedColdRun as damage:
             leave_out(call, cold_reads.run_with(stream, entry), damage)
-        else:
-            readable.append(entry)
     try:
-        cold_reads.require_deletion(stream, readable)
-    except DamagedColdRun as damage:  # no entry would be left in memory, and the last run cannot be read
-        leave_out(call, cold_reads.last_run(stream), damage)
+        cold_reads.ensure_deletion_runs_loaded(stream, removable)
+    except (
+        DamagedColdRun
+    ):  # no entry would be left in memory, and a run that would replace them cannot be read
+        leave_out_first_unreadable(call, stream, True)
         return []
-    return readable
+    return removable
 
 
 @cython.ccall
 def leave_out_trim(call: Call, stream: Stream) -> cython.void:
     """Record that a trim ended at the first run of the stream that cannot be read."""
+    leave_out_first_unreadable(call, stream, False)
+
+
+@cython.cfunc
+def leave_out_first_unreadable(call: Call, stream: Stream, backwards: cython.bint) -> cython.void:
+    """Record that a removal was left out because of the first, or the last, run that cannot be read."""
     node: Node
     cursor: RaxCursor = RaxCursor(stream.nodes)
-    more: cython.bint = cursor.seek("^")
+    more: cython.bint = cursor.seek("$" if backwards else "^")
     while more:
         node = node_module.node_of_cursor(cursor)
-        if node.run is None:
+        if node.run is not None:
+            try:
+                cold_reads.ensure_run_loaded(node.run, True)
+            except DamagedColdRun as damage:
+                leave_out(call, node.run, damage)
+                return
+        elif not backwards:
             break
-        try:
-            cold_reads.ensure_run_loaded(node.run, True)
-        except DamagedColdRun as damage:
-            leave_out(call, node.run, damage)
-            return
-        more = cursor.next()
+        more = cursor.previous() if backwards else cursor.next()
 
 
 @cython.cfunc
