@@ -305,7 +305,7 @@ def test_the_log_gets_the_policy_and_the_threshold_that_was_reached(acked):
     acked("XADD s MAXLEN ~ 1 DELREF 7-0 f v")
     acked("XADD s MINID ~ 9 acked LIMIT 5 8-0 f v")
     assert acked.effects() == [
-        "XTRIM s MINID = 4-0 ACKED LIMIT 2",
+        "XTRIM s MINID = 3-0 ACKED LIMIT 2",
         "XTRIM s MINID = 6-0 ACKED",
         "XADD s MAXLEN = 1 DELREF 7-0 f v",
         "XADD s MINID = 9 acked LIMIT 5 8-0 f v",
@@ -344,7 +344,7 @@ def test_the_log_gets_an_id_for_a_length_with_acked(acked):
     acked("XTRIM s MAXLEN 0 ACKED")
     assert acked.effects() == [
         "XADD s 6-0 f v",
-        "XTRIM s MINID 4-0 ACKED",
+        "XTRIM s MINID 3-0 ACKED",
         f"XTRIM s MINID = {ID_MAX} ACKED",
         "XADD s ACKED MAXLEN = 4 7-0 f v",
         "XGROUP DESTROY s g",

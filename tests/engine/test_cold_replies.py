@@ -329,7 +329,7 @@ def test_a_trim_ends_before_a_lost_run_and_is_recorded():
     first = talk(engine, session, b"XLEN s")
     cold.store.stored.pop(second)
     assert talk(engine, session, b"XTRIM s MAXLEN = 85") == b":10\r\n"  # 15 without the loss
-    assert [argv for _, argv in engine.effects.take()] == [[b"XTRIM", b"s", b"MAXLEN", b"=", b"85"]]
+    assert [argv for _, argv in engine.effects.take()] == [[b"XTRIM", b"s", b"MAXLEN", b"=", b"90"]]
     assert first == b":100\r\n" and talk(engine, session, b"XLEN s") == b":90\r\n"
     assert talk(engine, session, b"XTRIM s MAXLEN = 85").startswith(b"-COLDERR the entries 11-0 to 20-0")
     assert talk(engine, session, b"XTRIM s MAXLEN = 70") == b":20\r\n"  # the lost run as a whole, too

@@ -16,14 +16,13 @@ the removal of pending entries: Headrace counts those as lost, not as acknowledg
 from __future__ import annotations
 
 from headrace.commands.call import Call
+from headrace.errors import DamagedColdRun
 from headrace.persistence.rdb.stream_writer import placeholder_consumer
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
-from headrace.streams.iterator import StreamIterator
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 
-U64_MAX = 0xFFFFFFFFFFFFFFFF
 FIRST_ID = b"0-1"  # as max-deleted it says as much as 0-0, which XSETID cannot set
 
 
@@ -44,6 +43,8 @@ def add_form_of_deletions(call: Call, key: bytes, acknowledged: list[bytes], del
 def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
     """Add the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
 
+    Nor is one added if it cannot be read whether they exist.
+
     The form is not exact, because its placeholder is a consumer; a replica that is Headrace gets the XNACK.
     """
     key, owner = call.argv[1], placeholder_consumer(group)
@@ -51,7 +52,10 @@ def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[byte
     for word in ids:
         entry = stream_id.parse(word, 0)
         slot = group.pending.find(entry.ms, entry.seq)
-        if slot < 0 or not stream.contains(entry.ms, entry.seq):
+        try:
+            if slot < 0 or not stream.contains(entry.ms, entry.seq):
+                return
+        except DamagedColdRun:
             return
         count = b"%d" % group.pending.delivery_count_of(slot)
         claim = [b"XCLAIM", key, group.name, owner, b"0", word]
@@ -70,7 +74,7 @@ def add_form_of_trim(call: Call, effect: list[bytes], stream: Stream, deletions:
     form = deletions.xack_commands(key)
     exact = not form
     removed = deletions.entry_ids
-    oldest = not removed or _is_older_than_all(stream, removed[-1])
+    oldest = not removed or _is_before_first(stream, removed[-1])
     trim = [b"MAXLEN", b"=", b"%d" % stream.length] if removed and oldest else []
     if effect[0].upper() == b"XADD":
         form.append(with_trim_replaced(effect, trim))
@@ -84,10 +88,9 @@ def add_form_of_trim(call: Call, effect: list[bytes], stream: Stream, deletions:
     call.effects.set_older_form(effect, form, oldest and exact)
 
 
-def _is_older_than_all(stream: Stream, word: bytes) -> bool:
+def _is_before_first(stream: Stream, word: bytes) -> bool:
     """Return whether no entry up to this ID is left."""
-    last = stream_id.parse(word, 0)
-    return not StreamIterator(stream, 0, 0, last.ms, last.seq, False).next()
+    return stream.length == 0 or stream_id.parse(word, 0).precedes(stream.first_id())
 
 
 def with_trim_replaced(words: list[bytes], trim: list[bytes]) -> list[bytes]:

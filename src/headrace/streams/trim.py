@@ -25,6 +25,9 @@ from headrace.structures import stream_id
 from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
 
+U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+ID_MAX = cython.declare(StreamId, StreamId(U64_MAX, U64_MAX))
+
 
 @cython.ccall
 def trim_by_length(
@@ -84,6 +87,8 @@ def trim_by_id(
     node: Node | None
     while True:
         node = stream.first_node()
+        if node is not None and not stream_id.before(node.ms, node.seq, ms, seq):
+            break
         if node is not None and (
             not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live_count)
         ):
@@ -128,6 +133,8 @@ def count_reached(
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_of_cursor(cursor)
+        if by_id and not stream_id.before(node.ms, node.seq, ms, seq):
+            break
         nodes = [node]
         if node.run is not None:
             whole = _ends_before(node, ms, seq) if by_id else node.live_count <= excess - found
@@ -162,20 +169,25 @@ def ensure_last_run_loaded(
     """Require the run in which a trim of a stream with cold runs ends, before anything is changed.
 
     If this run cannot be read, the trim removes only whole runs before it; without such runs it fails.
+    With DELREF and ACKED, the runs up to the first entry that is removed are required instead.
     added: as in count_reached(). Raises DamagedColdRun, RunNeeded.
     """
     found: cython.longlong = 0
     whole: cython.bint
     node: Node
     excess: cython.longlong = mem.as_signed(stream.length + added - maxlen)
+    if policy != references.KEEPREF:
+        if by_id or excess > 0:
+            PolicyTrim(stream, policy, by_id, maxlen, ms, seq, None).ensure_first_runs_loaded()
+        return
     cursor: RaxCursor = RaxCursor(stream.nodes)
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_of_cursor(cursor)
-        if node.run is None:
+        if node.run is None or (by_id and not stream_id.before(node.ms, node.seq, ms, seq)):
             break
         whole = _ends_before(node, ms, seq) if by_id else node.live_count <= excess - found
-        if policy != references.KEEPREF or not whole or _is_above(limit, found + node.live_count):
+        if not whole or _is_above(limit, found + node.live_count):
             cold_reads.ensure_run_loaded(cold_run.run_of(node), found == 0)
             break
         found += node.live_count
@@ -251,6 +263,8 @@ class PolicyTrim:
     minid_ms: cython.ulonglong
     minid_seq: cython.ulonglong
     deletions: Deletions | None
+    # Before it run() removed all that it may; None: that is so up to its threshold.
+    end: StreamId | None
     # Entries after it have not been read by all groups; None: that does not matter.
     lowest_last_id: StreamId | None
 
@@ -271,11 +285,65 @@ class PolicyTrim:
         self.minid_ms = ms
         self.minid_seq = seq
         self.deletions = log
+        self.end = None
         self.lowest_last_id = references.lowest_last_id(stream) if policy == references.ACKED else None
 
     @cython.cfunc
+    def ensure_first_runs_loaded(self) -> cython.void:
+        """Require the runs up to the first entry that run() removes. Raises DamagedColdRun and RunNeeded."""
+        node: Node
+        inner: Node
+        cursor: RaxCursor = RaxCursor(self.stream.nodes)
+        more: cython.bint = cursor.seek("^")
+        while more:
+            node = node_module.node_of_cursor(cursor)
+            if self._is_beyond(node):
+                return
+            if node.run is not None:
+                cold_reads.ensure_run_loaded(cold_run.run_of(node), True)
+            for inner in cold_run.inner_nodes_or_self(node):
+                if self._removes_from(inner):
+                    return
+            more = cursor.next()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _is_beyond(self, node: Node) -> cython.bint:
+        """Return whether no entry of node, nor of one after it, may be removed; a cold one is not read."""
+        if self.by_id and not stream_id.before(node.ms, node.seq, self.minid_ms, self.minid_seq):
+            return True
+        return self._is_unread(node.ms, node.seq)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _is_unread(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
+        """Return whether a group has not read ms-seq, and that matters: then all that follows stays, too."""
+        return self.lowest_last_id is not None and stream_id.before(
+            self.lowest_last_id.ms, self.lowest_last_id.seq, ms, seq
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _removes_from(self, node: Node) -> cython.bint:
+        """Return whether node has an entry that run() removes, if MAXLEN and LIMIT permit it."""
+        walk: EntryWalk = EntryWalk(node)
+        while walk.next():
+            if self._is_unread(walk.ms, walk.seq):
+                return False
+            if self.by_id and not stream_id.before(walk.ms, walk.seq, self.minid_ms, self.minid_seq):
+                return False
+            if not walk.deleted and not (
+                self.policy == references.ACKED and references.is_pending(self.stream, walk.ms, walk.seq)
+            ):
+                return True
+        return False
+
+    @cython.cfunc
     def run(self, limit: cython.longlong) -> cython.longlong:
-        """Remove entries; return how many. limit: see the top of this file."""
+        """Remove entries; return how many. limit: see the top of this file.
+
+        Raises DamagedColdRun if no entry was removed before a run that cannot be read.
+        """
         stream: Stream = self.stream
         length: cython.ulonglong = stream.length
         removed: cython.longlong = 0
@@ -284,11 +352,20 @@ class PolicyTrim:
         cursor: RaxCursor = RaxCursor(stream.nodes)
         more: cython.bint = cursor.seek("^")
         while more:
-            nodes = inner_nodes_for_trim(node_module.node_of_cursor(cursor), removed)
+            node = node_module.node_of_cursor(cursor)
+            if self._is_beyond(node):
+                break
+            self.end = StreamId(node.ms, node.seq)
+            if stream.length <= self.maxlen:
+                break
+            nodes = inner_nodes_for_trim(node, removed)
             more = len(nodes) > 0
+            if more:
+                self.end = None
             for node in nodes:
                 more = stream.length > self.maxlen and not _is_above(limit, removed + node.live_count)
                 if not more:
+                    self.end = StreamId(node.ms, node.seq)
                     break
                 more = self._delete_from(node)
                 if node.live_count == 0:
@@ -304,28 +381,40 @@ class PolicyTrim:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _delete_from(self, node: Node) -> cython.bint:
-        """Delete the entries of node that the policy permits; return False if the trim ends in it."""
+        """Delete the entries of node that the policy permits; return False if the trim ends in it.
+
+        Set `end` if that is not because of the threshold or of the groups.
+        """
         gone: cython.longlong = 0
         excess: cython.longlong = mem.as_signed(self.stream.length - self.maxlen)
         whole: cython.bint = excess >= node.live_count
+        is_decided: cython.bint = False  # whether the trim ends at the entry of `walk`
+        last: StreamId | None = None  # the last live entry so far; IDs of tombstones need not rise
         walk: EntryWalk = EntryWalk(node)
         while walk.next():
-            if self.lowest_last_id is not None and stream_id.before(
-                self.lowest_last_id.ms, self.lowest_last_id.seq, walk.ms, walk.seq
-            ):
-                whole = False  # referenced, and so is all that follows
+            if self._is_unread(walk.ms, walk.seq):
+                whole = False
+                is_decided = True
                 break
             if self.by_id:
                 whole = stream_id.before(walk.ms, walk.seq, self.minid_ms, self.minid_seq)
                 if not whole:
+                    is_decided = True
                     break
-            elif excess == gone:
+            elif excess == gone and not walk.deleted:
+                is_decided = True
+                self.end = StreamId(walk.ms, walk.seq)
                 break
-            if not walk.deleted and self._release(walk):
+            if walk.deleted:
+                continue
+            last = StreamId(walk.ms, walk.seq)
+            if self._release(walk):
                 if self.deletions is not None:
                     self.deletions.add_entry(walk.ms, walk.seq)
                 self.stream.mark_deleted(walk)
                 gone += 1
+        if not whole and not is_decided and last is not None and last.precedes(ID_MAX):
+            self.end = last.successor()
         _record_deletions(self.stream, node, gone)
         return whole
 

@@ -22,6 +22,7 @@ from headrace.commands.stream import idempotency
 from headrace.commands.stream.trim import TrimOptions
 from headrace.errors import (
     CommandError,
+    DamagedColdRun,
     IdsExhausted,
     IdTooSmall,
     InvalidStreamId,
@@ -307,13 +308,23 @@ def run(call: Call) -> None:
     if request.pid_at != 0:
         memory: IdempotencyStore = idempotency.ensure_idempotency(call, stream)
         memory.record(argv[request.pid_at], iid, request.ms, request.seq, stream.idmp_maxsize)
-    trimmed: cython.longlong = 0 if request.trim is None else request.trim.apply(call, stream)
+    trimmed: cython.longlong = 0 if request.trim is None else _trim(call, request.trim, stream)
     effect: list[bytes] | None = _effect(request, argv, stream) if call.effects.recording else None
     if effect is not None and request.trim is not None and request.trim.deletions is not None:
         redis7_forms.add_form_of_trim(call, effect, stream, request.trim.deletions)
     call.finish_change_and_retry(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=True)
+def _trim(call: Call, trim: TrimOptions, stream: Stream) -> cython.longlong:
+    """Trim the stream after the entry was added; return how many entries were removed."""
+    try:
+        return trim.apply(call, stream)
+    except DamagedColdRun:  # it could be read before the entry was added; the next trim reports it
+        return 0
 
 
 @cython.cfunc

@@ -18,9 +18,9 @@ from headrace.streams import cold_run, deletions, references
 from headrace.streams import trim as trimming
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
-from headrace.streams.iterator import StreamIterator
 from headrace.streams.node import Node
 from headrace.streams.stream import Stream
+from headrace.streams.trim import PolicyTrim
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
 
@@ -33,7 +33,6 @@ NODES_PER_TRIM = cython.declare(cython.longlong, 100)
 UNBOUNDED_NODES_LIMIT = cython.declare(cython.longlong, 10_000)  # if nodes may hold any number of entries
 DEFAULT_LIMIT_MAX = cython.declare(cython.longlong, 1_000_000)
 
-U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 NO_POLICY = cython.declare(cython.int, -1)
 
 ID_MAX_TEXT = b"18446744073709551615-18446744073709551615"
@@ -102,6 +101,7 @@ class TrimOptions:
     removed_count: cython.longlong  # entries removed, after apply()
     policy: cython.int  # for references of groups; NO_POLICY: not given, which means KEEPREF
     deletions: Deletions | None  # what apply() has removed, if it was asked to note that
+    policy_trim: PolicyTrim | None  # after apply(), with DELREF and ACKED
 
     def __init__(self) -> None:
         self.strategy = NO_TRIM
@@ -116,6 +116,7 @@ class TrimOptions:
         self.removed_count = 0
         self.policy = NO_POLICY
         self.deletions = None
+        self.policy_trim = None
 
     @cython.cfunc
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -193,7 +194,7 @@ class TrimOptions:
 
     @cython.cfunc
     def require_cold_run(self, call: Call, stream: Stream, added: cython.ulonglong) -> cython.void:
-        """Make sure, before any change, that the cold run in which the trim ends can be read.
+        """Make sure, before any change, that the cold runs can be read without which the trim would fail.
 
         In a log that is replayed, the trim is left out if that is impossible.
 
@@ -201,8 +202,8 @@ class TrimOptions:
             added: how many entries the same command adds before the trim.
 
         Raises:
-            RunNeeded: if the run must be loaded first; the command is then repeated.
-            DamagedColdRun: if it cannot be read.
+            RunNeeded: if a run must be loaded first; the command is then repeated.
+            DamagedColdRun: if one cannot be read.
         """
         if self.strategy == NO_TRIM or stream.run_count() == 0:
             return
@@ -231,7 +232,9 @@ class TrimOptions:
     def apply(self, call: Call, stream: Stream) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
-        If replicas need older forms of commands, `deletions` gets what a policy other than KEEPREF removes.
+        It ends before a run that cannot be read. If replicas need older forms of commands, `deletions` gets
+        what a policy other than KEEPREF removes. Raises DamagedColdRun if no entry was removed before such a
+        run; require_cold_run() has found it readable then. In a log that is replayed, it does not fail.
         """
         if not call.policy.leaves_out_unreadable or stream.run_count() == 0:
             return self._apply(stream, call.effects.needs_older_forms)
@@ -239,6 +242,8 @@ class TrimOptions:
             self._apply(stream, False)
             if self._ended_early(stream):
                 unreadable_removals.leave_out_trim(call, stream)
+            elif self.policy == references.ACKED and self.policy_trim is not None:
+                unreadable_removals.leave_out_trim_at(call, stream, self.policy_trim.end)
         except DamagedColdRun:
             unreadable_removals.leave_out_trim(call, stream)
         return self.removed_count
@@ -257,19 +262,23 @@ class TrimOptions:
 
     @cython.cfunc
     def _apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:
-        policy: cython.int = references.KEEPREF if self.policy == NO_POLICY else self.policy
-        if noted and policy != references.KEEPREF:
-            self.deletions = deletions.new_deletions(stream)
-        if self.strategy == MAXLEN:
-            maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
-            self.removed_count = trimming.trim_by_length(
-                stream, maxlen, self.approximate, self.limit, policy, self.deletions
+        maxlen: cython.ulonglong = mem.as_unsigned(self.maxlen)
+        by_id: cython.bint = self.strategy == MINID
+        if self.strategy == NO_TRIM:
+            return 0
+        if self.policy > references.KEEPREF:
+            if noted:
+                self.deletions = deletions.new_deletions(stream)
+            self.policy_trim = PolicyTrim(
+                stream, self.policy, by_id, maxlen, self.minid_ms, self.minid_seq, self.deletions
             )
-        elif self.strategy == MINID:
-            approximate: cython.bint = self.approximate
+            self.removed_count = self.policy_trim.run(self.limit)
+        elif by_id:
             self.removed_count = trimming.trim_by_id(
-                stream, self.minid_ms, self.minid_seq, approximate, self.limit, policy, self.deletions
+                stream, self.minid_ms, self.minid_seq, self.approximate, self.limit
             )
+        else:
+            self.removed_count = trimming.trim_by_length(stream, maxlen, self.approximate, self.limit)
         return self.removed_count
 
     @cython.cfunc
@@ -309,49 +318,48 @@ class TrimOptions:
 
     @cython.cfunc
     def replace_by_exact_trim(self, stream: Stream, words: list[bytes]) -> cython.void:
-        """Change the trim in `words`, already applied to the stream, to an exact one with the same result."""
-        if self.policy == references.ACKED and self.strategy == MAXLEN:
-            self._make_acked_exact(stream, words)
-        elif self.approximate:
-            words[self.threshold_at - 1] = b"="
-            if self.strategy == MAXLEN:
-                words[self.threshold_at] = stream_id.format_decimal(mem.as_signed(stream.length))
-            elif self.policy <= references.KEEPREF:
-                words[self.threshold_at] = first_record_id(stream)
-            else:
-                asked: bytes = words[self.threshold_at]
-                words[self.threshold_at] = self._trimmed_through(stream, self.minid_ms, self.minid_seq, asked)
+        """Change the trim in `words`, already applied to the stream, to an exact one with the same result.
 
-    @cython.cfunc
-    def _make_acked_exact(self, stream: Stream, words: list[bytes]) -> cython.void:
-        """Replace MAXLEN with ACKED by a MINID: where it stops depends on the nodes, which are not logged.
-
-        All entries before that ID that could be removed were removed, and none after it.
+        An exact trim, too, may have ended before a cold run that cannot be read.
         """
+        if self.strategy == NO_TRIM:
+            return
         if self.threshold_at > self.strategy_at + 1:
             words[self.strategy_at + 1] = b"="
-        if self.removed_count == 0:
-            words[self.threshold_at] = b"%d" % stream.length
+        if self.strategy == MAXLEN and self.policy != references.ACKED:
+            if self.approximate or stream.length > mem.as_unsigned(self.maxlen):
+                words[self.threshold_at] = stream_id.format_decimal(mem.as_signed(stream.length))
+        elif self.policy <= references.KEEPREF:
+            if self.approximate or self._keeps_older(stream):
+                words[self.threshold_at] = first_record_id(stream)
         else:
-            words[self.strategy_at] = b"MINID"
-            words[self.threshold_at] = self._trimmed_through(stream, U64_MAX, U64_MAX, ID_MAX_TEXT)
+            self._replace_by_end(stream, words)
 
     @cython.cfunc
-    def _trimmed_through(
-        self, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, most: bytes
-    ) -> bytes:
-        """Return the ID of the oldest removable entry up to ms-seq that the trim kept, or `most` if none.
+    @cython.exceptval(-1, check=False)
+    def _keeps_older(self, stream: Stream) -> cython.bint:
+        """Return whether the stream has, or may have, entries before the threshold of MINID."""
+        return stream.length > 0 and stream_id.before(
+            stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq
+        )
 
-        The first record is no substitute: it may be an entry that is still referenced, or a tombstone, and
-        removed entries may lie after it.
+    @cython.cfunc
+    def _replace_by_end(self, stream: Stream, words: list[bytes]) -> cython.void:
+        """Replace the threshold by the ID at which the trim ended: that depends on unlogged nodes.
+
+        All entries before that ID that could be removed were removed, and none after it. The first record is
+        no substitute: it may be an entry that is still referenced, or a tombstone, and removed entries may
+        lie after it.
         """
-        entries: StreamIterator = StreamIterator(stream, 0, 0, ms, seq, False)
-        while entries.next():
-            if self.policy != references.ACKED or not references.is_referenced(
-                stream, entries.ms, entries.seq
-            ):
-                return StreamId(entries.ms, entries.seq).text()
-        return most
+        end: StreamId | None = None if self.policy_trim is None else self.policy_trim.end
+        if self.strategy == MAXLEN:
+            if self.removed_count == 0:
+                words[self.threshold_at] = stream_id.format_decimal(mem.as_signed(stream.length))
+                return
+            words[self.strategy_at] = b"MINID"
+            words[self.threshold_at] = ID_MAX_TEXT
+        if end is not None:
+            words[self.threshold_at] = end.text()
 
 
 @cython.cfunc
@@ -382,8 +390,21 @@ def first_record_id(stream: Stream) -> bytes:
     first: Node | None = stream.first_node()
     if first is None:
         return ID_MAX_TEXT
-    first = cold_run.first_inner(first)
+    if first.run is not None and cold_run.run_of(first).skipped_node_count > 0:
+        first = _first_inner_or_self(first)
     return stream_id.text_of(first.ms, first.seq)
+
+
+@cython.cfunc
+def _first_inner_or_self(node: Node) -> Node:
+    """Return the first inner node of a cold node; the node itself if its run cannot be read.
+
+    The keys of both serve first_record_id(): the records between them were removed before.
+    """
+    try:
+        return cold_run.first_inner(node)
+    except DamagedColdRun:
+        return node
 
 
 @cython.cfunc

@@ -57,6 +57,17 @@ def leave_out_trim(call: Call, stream: Stream) -> cython.void:
     leave_out_first_unreadable(call, stream, False)
 
 
+@cython.ccall
+def leave_out_trim_at(call: Call, stream: Stream, end: StreamId | None) -> cython.void:
+    """Record that a trim ended at an ID, if a run there cannot be read. end: None if it did not end early."""
+    run: ColdRun | None = None if end is None else cold_reads.run_with(stream, end)
+    if run is not None:
+        try:
+            cold_reads.ensure_run_loaded(run, True)
+        except DamagedColdRun as damage:
+            leave_out(call, run, damage)
+
+
 @cython.cfunc
 def leave_out_first_unreadable(call: Call, stream: Stream, backwards: cython.bint) -> cython.void:
     """Record that a removal was left out because of the first, or the last, run that cannot be read."""
