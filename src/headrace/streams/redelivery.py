@@ -58,6 +58,15 @@ class DueEntries:
         return self.ensure_due_heap().timers.first_deadline()
 
     @cython.ccall
+    def first_due(self, now: cython.longlong) -> cython.Py_ssize_t:
+        """Return the slot of the entry that a DueWalk returns first; -1 if none is due."""
+        slot: cython.Py_ssize_t = self.pending.first_by_delivery()
+        if slot >= 0 and self.has_backoff and self.pending.owner_of(slot) is not None:
+            heap: DueHeap = self.ensure_due_heap()
+            slot = heap.timers.first() if heap.timers.count > 0 else NO_SLOT
+        return slot if slot >= 0 and self.due_of(slot) <= now else NO_SLOT
+
+    @cython.ccall
     def ensure_due_heap(self) -> DueHeap:
         """Return the due times of all owned entries; the first call visits all pending entries."""
         pending: PendingEntries = self.pending

@@ -192,7 +192,9 @@ def run_claim(call: Call) -> None:
         group.last_ms, group.last_seq, last.ms, last.seq
     )
     if not call.replayed():  # a replay also claims what cannot be read: see _claim_one()
-        cold_reads.ensure_entries_loaded(stream, ids)
+        cold_reads.ensure_entries_loaded(
+            stream, [one for one in ids if claim.force or group.pending.find(one.ms, one.seq) >= 0]
+        )
     if moved and last is not None:
         delivery.set_position(stream, group, last.ms, last.seq)
     claim.begin()
@@ -329,17 +331,18 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
     deleted: list[StreamId] = []
     slot: cython.Py_ssize_t = pending.first_by_id_from(start.ms, start.seq)
     following: cython.Py_ssize_t
-    entry: StreamIterator | None
+    entry: StreamIterator | None = None
+    if slot >= 0:  # looked up before begin(): an error must not leave a new consumer
+        entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
     claim.begin()
     while slot >= 0 and claim.changes < count and scanned < count * SCANNED_PER_COUNT:
-        scanned += 1
         following = pending.next_by_id(slot)
-        try:
-            entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
-        except DamagedColdRun:
-            if claim.changes == 0:
-                raise
-            break  # the next call begins here
+        if scanned > 0:
+            try:
+                entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
+            except DamagedColdRun:
+                break  # the next call begins here
+        scanned += 1
         if entry is None:
             deleted.append(StreamId(pending.ms_of(slot), pending.seq_of(slot)))
             claim.remove_deleted(slot, None)

@@ -24,6 +24,7 @@ from headrace.resp.writer import ReplyWriter
 from headrace.streams import cold_reads
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
+from headrace.streams.key_order import KeyOrder
 from headrace.streams.pending import PendingEntries
 from headrace.streams.rules import GroupRules
 from headrace.streams.stream import Stream
@@ -34,6 +35,7 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 # A reader with CLAIM that finds nothing retries when entries become idle, but not more often than this.
 CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
+CANDIDATES_MAX = cython.declare(cython.int, 100)  # pending entries whose runs a read with CLAIM requires
 # Deleted pending entries that one call passes, in about a millisecond; fewer if they must be searched for.
 # The next call goes on after them.
 SKIP_BUDGET = cython.declare(cython.Py_ssize_t, 10_000)
@@ -98,18 +100,21 @@ class XReadGroupRequest:
             if first:
                 self.after_ids.append(_parse_id(call.argv[self.options.streams_at + pairs + i]))
         for i in range(pairs):
-            self._require_runs(i)
+            self._require_runs(i, call.now)
         call.keyspace.hits += pairs  # Redis looks them up again when it replies
 
     @cython.cfunc
-    def _require_runs(self, i: cython.Py_ssize_t) -> cython.void:
+    def _require_runs(self, i: cython.Py_ssize_t, now: cython.longlong) -> cython.void:
         """Require the cold runs that the i-th key needs."""
+        if self.streams[i].run_count() == 0:
+            return
         group: Group = self.groups[i]
         after: StreamId | None = self.after_ids[i]
         name: bytes | None = self.options.consumer
         count: cython.longlong = self.options.count if self.options.count > 0 else self.options.maxcount
         consumer: Consumer | None
         if after is None:
+            self._ensure_first_pending_loaded(self.streams[i], group, now)
             cold_reads.ensure_loaded_after(self.streams[i], group.last_ms, group.last_seq, count)
         elif name is not None:
             consumer = group.consumer(name)
@@ -117,6 +122,32 @@ class XReadGroupRequest:
                 cold_reads.ensure_pending_loaded(
                     self.streams[i], consumer.owned_entries, after.ms, after.seq, count
                 )
+
+    @cython.cfunc
+    def _ensure_first_pending_loaded(self, stream: Stream, group: Group, now: cython.longlong) -> cython.void:
+        """Require the run of the pending entry that `>` delivers first: with CLAIM, or because it is due."""
+        pending: PendingEntries = group.pending
+        slot: cython.Py_ssize_t
+        left: cython.int = CANDIDATES_MAX
+        if group.is_ordered() and not self.options.noack:
+            order: KeyOrder = group.ensure_key_order()
+            if not order.are_values_read:
+                cold_reads.ensure_pending_loaded(
+                    stream, pending.by_id, order.first_unread_ms, order.first_unread_seq, 0
+                )
+        if self.options.claim_idle_ms != read_options.NO_CLAIM:
+            slot = pending.first_existing_by_delivery()
+            while slot >= 0 and left > 0:
+                if max(0, now - pending.delivery_time_of(slot)) < self.options.claim_idle_ms:
+                    break
+                if _ensure_pending_entry_loaded(stream, pending, slot):
+                    return
+                slot = pending.next_by_delivery(slot)
+                left -= 1
+        if group.due_entries is not None and not self.options.noack:
+            slot = group.due_entries.first_due(now)
+            if slot >= 0:
+                _ensure_pending_entry_loaded(stream, pending, slot)
 
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:
@@ -210,9 +241,7 @@ class XReadGroupRequest:
         slot: cython.Py_ssize_t = pending.first_existing_by_delivery()
         is_noting: cython.bint = True
         while slot >= 0:
-            if not stream_reply.is_trimmed(stream, pending, slot) and stream.contains(
-                pending.ms_of(slot), pending.seq_of(slot)
-            ):
+            if not stream_reply.is_trimmed(stream, pending, slot) and _may_exist(stream, pending, slot):
                 return pending.delivery_time_of(slot)
             if self.skip_budget <= 0:
                 return 0
@@ -236,8 +265,7 @@ class XReadGroupRequest:
         consumer_created: cython.bint = consumer is None
         if consumer is None:
             consumer = members.create_consumer(call, key, group, name)
-            if self.options.noack and call.effects.recording:
-                members.record_consumer(call, key, group, consumer)
+        changes: cython.longlong = call.keyspace.changes
         group.touch(consumer, call.now)
         writer: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
         mark: cython.Py_ssize_t = reply.mark()
@@ -253,9 +281,13 @@ class XReadGroupRequest:
             if writer.written_count == 0:
                 damage = error
         writer.flush_claims()
+        if damage is not None and consumer_created and call.keyspace.changes == changes:
+            group.drop_consumer(consumer)
+            call.keyspace.changes -= 1
+            consumer_created = False
         if writer.delivered_count > 0:
             call.keyspace.changes += 1
-        elif consumer_created and not self.options.noack and call.effects.recording:
+        if consumer_created and call.effects.recording and (self.options.noack or not writer.delivered_count):
             members.record_consumer(call, key, group, consumer)
         if damage is not None:
             reply.rewind(mark)
@@ -286,6 +318,27 @@ class XReadGroupRequest:
             ordered_read.deliver_in_order(writer, writer.key_order)
         else:
             writer.deliver_and_write_new(self.options.noack)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _ensure_pending_entry_loaded(
+    stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t
+) -> cython.bint:
+    """Require the run of a pending entry; return whether the entry exists."""
+    entry: StreamId = StreamId(pending.ms_of(slot), pending.seq_of(slot))
+    cold_reads.ensure_entries_loaded(stream, [entry])
+    return stream.contains(entry.ms, entry.seq)
+
+
+@cython.cfunc
+@cython.exceptval(-1, check=False)
+def _may_exist(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
+    """Return whether a pending entry exists, or cannot be read: the next read reports that."""
+    try:
+        return stream.contains(pending.ms_of(slot), pending.seq_of(slot))
+    except DamagedColdRun:
+        return True
 
 
 @cython.cfunc

@@ -235,11 +235,14 @@ def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
         raise NoOtherConsumer(consumer.name, consumer.pending_count)
     assert stream is not None
     words: list[bytes] = []
+    existing: list[int] = []
     slot: cython.Py_ssize_t
-    for slot in consumer.owned_entries.slots():
+    for slot in consumer.owned_entries.slots():  # all of them first: a cold run may be unreadable
         if stream.contains(pending.ms_of(slot), pending.seq_of(slot)):
-            words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
-            pending.assign(slot, other, 0, pending.delivery_count_of(slot))
+            existing.append(slot)
+    for slot in existing:
+        words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
+        pending.assign(slot, other, 0, pending.delivery_count_of(slot))
         if call.effects.recording and words and len(words) % HANDED_OVER_PER_EFFECT_MAX == 0:
             _record_hand_over(call, group, other, words)
             words = []

@@ -16,6 +16,7 @@ from headrace.commands.call import Call
 from headrace.commands.group import loss_log, members, stream_reply
 from headrace.commands.group.stream_reply import StreamReply
 from headrace.commands.stream.entry_lookup import EntryLookup
+from headrace.errors import DamagedColdRun
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
@@ -118,6 +119,8 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
     outcome: cython.int
     lost: cython.int = 0
     done: cython.Py_ssize_t = 0
+    damage: DamagedColdRun | None = None
+    before: cython.longlong = reply.delivered_count
     while lost < stream_reply.NOT_DELIVERED_MAX and reply.may_write_more():
         slot = waiting = order.first_waiting_slot(queue)
         if done < len(slots) and (waiting < 0 or _is_before(pending, slots[done], waiting)):
@@ -125,7 +128,12 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
             done += 1
         if slot < 0:
             break
-        outcome = reply.redeliver(slot, lookup)
+        try:
+            outcome = reply.redeliver(slot, lookup)
+        except DamagedColdRun as error:
+            damage = error
+            done -= 0 if slot == waiting else 1
+            break
         if outcome == stream_reply.ENTRY_GIVEN_UP or outcome == stream_reply.ENTRY_LEFT_PENDING:
             if slot == waiting:
                 order.skip_first_waiting(queue, reply.call.now + RETRY_MS)
@@ -133,12 +141,17 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
                 given_up.append(slot)
         if outcome != stream_reply.ENTRY_REDELIVERED:
             lost += 1
+    if damage is not None and reply.delivered_count == before:  # the queue does not move
+        given_up += slots[done:]
+        done = len(slots)
     for slot in reversed(slots[done:]):  # they move with the queue, and wait
         pending.assign(slot, reply.consumer, 0, pending.delivery_count_of(slot))
         reply.call.keyspace.changes += 1
         if reply.call.effects.recording:
             reply.record_redelivery(slot)
     order.give_back(queue, given_up, reply.call.now + RETRY_MS)
+    if damage is not None:
+        raise damage
     return lost
 
 

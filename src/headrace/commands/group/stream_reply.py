@@ -10,6 +10,7 @@ from headrace.commands.group.claim_effects import ClaimEffects
 from headrace.commands.stream import entries
 from headrace.commands.stream.entry_lookup import EntryLookup
 from headrace.commands.stream.read_options import ReplyBudget
+from headrace.errors import DamagedColdRun
 from headrace.resp.writer import ReplyWriter
 from headrace.streams import delivery
 from headrace.streams.consumer import Consumer
@@ -230,16 +231,22 @@ class StreamReply:
         walk: DueWalk = DueWalk(due, self.call.now)
         rest: cython.int = NOT_DELIVERED_MAX
         left: list[int] = []
-        while rest > 0 and self.may_write_more():
-            slot: cython.Py_ssize_t = walk.next()
-            if slot < 0:
-                break
-            outcome: cython.int = self.redeliver(slot, lookup)
-            if outcome in (ENTRY_LEFT_PENDING, ENTRY_GIVEN_UP):
-                left.append(slot)
-            if outcome in (ENTRY_REMOVED, ENTRY_GIVEN_UP):
-                rest -= 1
-        walk.put_back(left)
+        slot: cython.Py_ssize_t = -1
+        try:
+            while rest > 0 and self.may_write_more():
+                slot = walk.next()
+                if slot < 0:
+                    break
+                outcome: cython.int = self.redeliver(slot, lookup)
+                if outcome in (ENTRY_LEFT_PENDING, ENTRY_GIVEN_UP):
+                    left.append(slot)
+                if outcome in (ENTRY_REMOVED, ENTRY_GIVEN_UP):
+                    rest -= 1
+        except DamagedColdRun:
+            left.append(slot)
+            raise
+        finally:
+            walk.put_back(left)
         if rest == 0:
             self.call.keyspace.rule_registry.add_to_backlog(self.stream)
 
