@@ -22,10 +22,10 @@ from typing import Any
 from headrace.errors import DamagedColdRun, HeadraceError, UsageError, os_error_text
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
-from headrace.persistence.aof.file_names import LogFileNames
+from headrace.persistence.aof.file_names import MANIFEST_SUFFIX, LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
-from headrace.persistence.check import MANIFEST_SUFFIX, log_or_snapshot_in
+from headrace.persistence.check import log_or_snapshot_in
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import ObjectStore

@@ -44,6 +44,7 @@ from headrace.keyspace.cold_storage import ColdStorage
 from headrace.persistence.aof.durable_log import DurableLog
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log import SYNC_EVERY_MS, error_reply_for
+from headrace.persistence.aof.log_files import prepare_cold_directory
 from headrace.persistence.aof.manifest import Manifest, write_all
 from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFiles
@@ -125,6 +126,7 @@ class Storage:
         try:
             with explain_disk_errors(self.files):
                 self.files.lock()
+                prepare_cold_directory(self.files, self.log_file_names, self.cold_files)
                 if self.object_uploader is not None:
                     self.object_uploader.attach()
                 found = self._recover(engine, now_ms)
@@ -232,6 +234,7 @@ class Storage:
         """Close the files without writing or locking: in a forked child, or after load() has failed."""
         self.closed = True
         self.log.abandon()
+        self.cold_files.unlock_directory()
         self.files.unlock()
 
     # Commits.

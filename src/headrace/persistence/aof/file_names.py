@@ -9,6 +9,8 @@
                               /cold/3.cold                 runs of nodes, to which a base may refer
                               /cold/3.cold.stored          its name in an object store, which has it
                               /cold/store-identity         the text that the store must have, too
+                              /cold/owner                  the identity of the log that names these files
+                              /cold/headrace.lock          locked by the process that uses them
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from __future__ import annotations
 TEMPORARY_PREFIX = "temp-"
 COLD_DIRECTORY_NAME = "cold"
 STORE_IDENTITY = "store-identity"
+COLD_OWNER = "owner"
+MANIFEST_SUFFIX = ".manifest"
 
 
 class LogFileNames:
@@ -30,7 +34,7 @@ class LogFileNames:
         self.prefix = base
         self.single_file = base
         self.cold_directory = self.path(COLD_DIRECTORY_NAME)
-        self.manifest = self.path(f"{base}.manifest")
+        self.manifest = self.path(base + MANIFEST_SUFFIX)
         self.temporary_manifest = self.path(f"{TEMPORARY_PREFIX}{base}.manifest")
 
     def path(self, name: str) -> str:
@@ -54,6 +58,11 @@ class LogFileNames:
         sequence = name.removeprefix(f"{self.prefix}.").partition(".")[0]
         number = int(sequence) if sequence.isdecimal() else 0
         return number if name in (self.base_name(number, True), self.base_name(number, False)) else 0
+
+    def is_other_manifest(self, name: str) -> bool:
+        """Return whether this is the name of a manifest of another log in the same directory."""
+        is_manifest = name.endswith(MANIFEST_SUFFIX) and not name.startswith(TEMPORARY_PREFIX)
+        return is_manifest and self.path(name) != self.manifest
 
     def is_incr(self, name: str) -> bool:
         """Return whether this is the name of an incremental file."""

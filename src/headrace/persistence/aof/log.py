@@ -73,6 +73,7 @@ from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.cold.cold_files import ColdFiles
+from headrace.persistence.cold.cold_owner import new_owner
 from headrace.persistence.cold.cold_references import ColdReferences
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
@@ -194,8 +195,11 @@ class Log:
         Raises:
             OSError: if the directory cannot be used.
             Damaged: if the manifest of other data, which may name cold files, cannot be read.
+            HeadraceError: if there are cold files of another log, or in use by another process.
         """
         names, files = self.names, self.files
+        if self.cold_files is not None:
+            log_files.prepare_cold_directory(files, names, self.cold_files)
         files.make_directory(names.directory)
         files.sync_directory("")
         files.sync_directory(names.directory)  # a killed process may have renamed files without a sync
@@ -551,7 +555,8 @@ class Log:
 
     def _manifest_with(self, incr: ManifestLine) -> Manifest:
         manifest = self.manifest
-        return Manifest(manifest.base, manifest.history, [*manifest.incrs, incr], manifest.cold)
+        incrs = [*manifest.incrs, incr]
+        return Manifest(manifest.base, manifest.history, incrs, manifest.cold, manifest.cold_owner)
 
     def _switch(self, file: File, incr: ManifestLine) -> None:
         """Put the prepared manifest in place; continue in its file. After an OSError nothing has changed."""
@@ -568,7 +573,8 @@ class Log:
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
         known = {} if self.cold_files is None else self.cold_files.identities()
         cold = log_files.cold_file_lines(files, rewrite.cold_references or (), known)
-        following = Manifest(rewrite.base, history, [rewrite.incr], cold)
+        owner = self.manifest.cold_owner or (new_owner() if cold else "")
+        following = Manifest(rewrite.base, history, [rewrite.incr], cold, owner)
         size = files.size(rewrite.temporary_path)
         fresh = self._create(rewrite.incr) if self._file is None else None
         try:
@@ -657,6 +663,8 @@ class Log:
         self._cold_names = names if settled else self._cold_names | names
         if self.cold_files is not None:
             self.cold_files.set_needed_names(self._cold_names)
+            if settled and manifest.cold_owner:
+                self.cold_files.set_owner(manifest.cold_owner)
 
     def _report_unsettled(self, error: OSError) -> None:
         self._unsettled = True
@@ -672,7 +680,7 @@ class Log:
                 left = log_files.remove_history(self.files, self.names, manifest, self.monitor)
                 if len(left) == len(manifest.history):
                     return
-                following = Manifest(manifest.base, left, manifest.incrs, manifest.cold)
+                following = Manifest(manifest.base, left, manifest.incrs, manifest.cold, manifest.cold_owner)
                 following.write_temporary(self.files, self.names)
         except OSError:
             return

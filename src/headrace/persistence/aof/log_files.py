@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from headrace.persistence.aof.file_names import LogFileNames
 from headrace.persistence.aof.log_file_monitor import LogFileMonitor
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
-from headrace.persistence.cold import cold_file
+from headrace.persistence.cold import cold_file, cold_owner
 from headrace.persistence.cold.cold_files import ColdFile, ColdFiles, KnownIdentity
 from headrace.persistence.data_directory import DataDirectory
 from headrace.plurals import plural
@@ -98,6 +98,20 @@ def cold_file_lines(
             raise OSError(errno.EIO, "another file has the name of the cold file", file.path)
     lines = [ManifestLine(file.name, cold_file.file_number(file.name)) for file in references]
     return sorted(lines, key=lambda line: line.sequence)
+
+
+def prepare_cold_directory(files: DataDirectory, names: LogFileNames, cold_files: ColdFiles) -> None:
+    """Lock the directory of the cold files, if it exists, and check that they are those of this log.
+
+    Call it before data are loaded, which may add files, and before orphans are removed.
+
+    Raises:
+        ForeignColdFiles: if they belong to another log.
+        DirectoryInUse: if another process uses them.
+        OSError: if the directory cannot be read.
+    """
+    cold_files.lock_directory()
+    cold_owner.check_owner(files, names)
 
 
 def remove_unlogged_orphans(files: DataDirectory, names: LogFileNames, cold_files: ColdFiles) -> None:

@@ -5,8 +5,10 @@
     file appendonly.aof.1.incr.aof seq 1 type h
     file appendonly.aof.2.incr.aof seq 2 type i          next, by rising number; the last one grows
     file 7.cold seq 7 type c                             the base refers to it; in the directory cold
+    # cold-owner 8a0f...                                 the text of cold/owner, if cold files were named
 
-A line of type c exists only if the base refers to cold files. redis-server rejects such a manifest.
+A line of type c exists only if the base refers to cold files. redis-server rejects such a manifest, and
+ignores comments.
 
 The set of files changes only by replacing this one small file by a rename. So a crash leaves the old set or
 the new one, never a mixture; store() raises Unsettled when it cannot know which.
@@ -28,6 +30,7 @@ from headrace.persistence.data_directory import DataDirectory, File, write_file
 from headrace.resp.inline import split_line
 
 LINE_MAX = 1024  # bytes with the line end; Redis rejects longer lines
+OWNER_COMMENT = b"# cold-owner "
 _PLAIN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable, but not a blank, quote or backslash
 
 
@@ -47,13 +50,15 @@ class ManifestLine:
 class Manifest:
     """The files of a log. history lists files that are to be removed; the numbers of incrs rise strictly.
 
-    cold lists the cold files that the base needs, with numbers of their own.
+    cold lists the cold files that the base needs, with numbers of their own. cold_owner is the identity of
+    the log in the directory of its cold files: see cold_owner.py. It is empty if no base has needed any.
     """
 
     base: ManifestLine | None = None
     history: list[ManifestLine] = field(default_factory=list)
     incrs: list[ManifestLine] = field(default_factory=list)
     cold: list[ManifestLine] = field(default_factory=list)
+    cold_owner: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, data: bytes, file: str = "") -> Manifest:
@@ -94,7 +99,8 @@ class Manifest:
         lines += [(line, b"h") for line in self.history]
         lines += [(line, b"i") for line in self.incrs]
         lines += [(line, b"c") for line in self.cold]
-        return b"".join(
+        owner = OWNER_COMMENT + self.cold_owner.encode() + b"\n" if self.cold_owner else b""
+        return owner + b"".join(
             b"file %b seq %d type %b\n" % (_quoted(line.file), line.sequence, kind) for line, kind in lines
         )
 
@@ -150,6 +156,8 @@ class Manifest:
     def _read(self, text: bytes) -> None:
         """Parse one line, with its line end; raise ValueError if it is wrong."""
         if text.startswith(b"#"):
+            if text.startswith(OWNER_COMMENT):
+                self.cold_owner = text.removeprefix(OWNER_COMMENT).strip().decode(errors="replace")
             return
         if len(text) > LINE_MAX:
             raise ValueError(f"a line of more than {LINE_MAX} bytes")

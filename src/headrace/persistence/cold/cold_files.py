@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import DamagedColdRun, os_error_text
-from headrace.persistence.cold import cold_file
+from headrace.persistence.cold import cold_file, cold_owner
 from headrace.persistence.cold.codec import CODECS, Codec, MissingCodec
 from headrace.persistence.cold.cold_file import DamagedBytes, PackedRun, Run
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
@@ -38,7 +38,13 @@ from headrace.persistence.cold.stored_files import (
     number_in_name,
 )
 from headrace.persistence.damage import Damaged
-from headrace.persistence.data_directory import DataDirectory, FileIdentity, make_directories
+from headrace.persistence.data_directory import (
+    DataDirectory,
+    DirectoryGone,
+    DiskDirectory,
+    FileIdentity,
+    make_directories,
+)
 
 OPEN_FILES_MAX = 64
 T = TypeVar("T")
@@ -141,6 +147,8 @@ class ColdFiles:
         self._removing: set[str] = set()  # names of files that nothing needed, until they are removed
         self._last_number = 0
         self._directory_is_durable = False
+        self._directory_lock: DiskDirectory | None = None
+        self._owner = ""  # the identity of the log whose manifest names the files; "": none has named any
         self._writer: ColdFileWriter | None = None
         self._current: ColdFile | None = None
         self.stored_files: StoredFiles | None = None  # None: there is no object store
@@ -149,6 +157,46 @@ class ColdFiles:
     def path(self, name: str) -> str:
         """Return the path of a cold file, relative to the data directory."""
         return f"{self.directory}/{name}"
+
+    # ---- the directory
+
+    def lock_directory(self) -> None:
+        """Lock the directory if it exists: two data directories may share it through a symbolic link.
+
+        Does nothing if this object has locked it. Raises DirectoryInUse, OSError.
+        """
+        if not isinstance(self.files, DiskDirectory) or not self.files.exists(self.directory):
+            return
+        if self._directory_lock is not None:
+            try:
+                self._directory_lock.check_lock()
+            except DirectoryGone:
+                self.unlock_directory()
+            else:
+                return
+        lock = DiskDirectory(self.files.path(self.directory), self.files.holder)
+        lock.lock()
+        self._directory_lock = lock
+
+    def unlock_directory(self) -> None:
+        """Release the lock of the directory."""
+        lock, self._directory_lock = self._directory_lock, None
+        if lock is not None:
+            lock.unlock()
+
+    def set_owner(self, owner: str) -> None:
+        """Record, durably, the identity of the log whose manifest names the files.
+
+        An OSError is logged; the next call tries again.
+        """
+        self._owner = owner
+        try:
+            exists = self.files.exists(self.directory)  # else it is written with the first run
+            if exists and cold_owner.read_owner(self.files, self.directory) != owner:
+                cold_owner.write_owner(self.files, self.directory, owner)
+        except OSError as error:
+            text = "%s: the owner of the cold files was not recorded: %s"
+            logging.getLogger("headrace").warning(text, self.directory, os_error_text(error))
 
     # ---- runs
 
@@ -161,6 +209,7 @@ class ColdFiles:
         Raises:
             OSError: if the disk fails or is full, or returns other bytes. No earlier run is affected.
             MissingCodec: if the package to compress them is not installed.
+            DirectoryInUse: if another process uses the directory.
         """
         if not runs:
             return []
@@ -457,6 +506,7 @@ class ColdFiles:
                 except OSError:
                     self._abandon()
         self._open_files.close()
+        self.unlock_directory()
 
     # ---- writing; with the write lock
 
@@ -487,6 +537,9 @@ class ColdFiles:
     def _make_directory(self) -> None:
         """Make the directory, durably. Raises OSError."""
         make_directories(self.files, self.directory)
+        self.lock_directory()
+        if self._owner and not cold_owner.read_owner(self.files, self.directory):
+            cold_owner.write_owner(self.files, self.directory, self._owner)
         self._directory_is_durable = True
 
     def _sync(self, writer: ColdFileWriter) -> None:

@@ -25,7 +25,7 @@ from headrace.engine.engine import Engine
 from headrace.errors import CommandError, HeadraceError
 from headrace.keyspace.cold_storage import Batch, ColdStorage
 from headrace.persistence.aof.file_names import LogFileNames
-from headrace.persistence.aof.log_files import remove_unlogged_orphans
+from headrace.persistence.aof.log_files import prepare_cold_directory, remove_unlogged_orphans
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.cold.cold_file_monitor import ColdFileMonitor
 from headrace.persistence.cold.cold_files import ColdFiles
@@ -90,6 +90,7 @@ class ColdTasks:
         if self._is_loaded:
             try:
                 self.disk.lock()
+                prepare_cold_directory(self.disk, self.log_file_names, self.cold_files)
             except (OSError, HeadraceError) as error:
                 raise CommandError(f"ERR nodes cannot be moved to files: {error}") from None
         self.engine.open_cold_storage(self.store, 0)
@@ -98,8 +99,9 @@ class ColdTasks:
     def prepare_for_loading(self) -> None:
         """Open the cold storage if the log refers to cold runs. Call it before the log is loaded.
 
-        Raises OSError, HeadraceError.
+        Raises OSError, HeadraceError; also if the cold files belong to another log.
         """
+        prepare_cold_directory(self.disk, self.log_file_names, self.cold_files)
         self.object_store.attach()
         if self.config.flag("appendonly") and self.engine.cold_storage is None:
             manifest = None
@@ -129,7 +131,8 @@ class ColdTasks:
             return
         try:
             self.disk.lock()
-        except HeadraceError as error:
+            prepare_cold_directory(self.disk, self.log_file_names, self.cold_files)
+        except (OSError, HeadraceError) as error:
             raise config_set_error("stream-hot-memory", str(error)) from None
         self.object_store.begin()
         writer, readers = (
