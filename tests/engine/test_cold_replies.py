@@ -158,6 +158,19 @@ def test_a_parked_request_waits_for_its_run_and_others_go_on():
     assert b"$3\r\n1-0" in session.reply.take() and b"$3\r\n2-0" in other.reply.take()
 
 
+def test_a_parked_request_counts_its_lookups_once():
+    asked = []
+    engine, session, cold = cold_engine(later=asked)
+    counts = []
+    for _ in range(2):  # the second read finds the run in the cache
+        hits, misses = engine.keyspace.hits, engine.keyspace.misses
+        talk(engine, session, b"XREAD COUNT 1 STREAMS missing s 0 0")
+        load_all(engine, cold, asked)
+        counts.append((engine.keyspace.hits - hits, engine.keyspace.misses - misses))
+    assert engine.parking.parked_count == 1
+    assert counts[0] == counts[1] and min(counts[0]) > 0
+
+
 def test_a_client_that_leaves_while_its_request_is_parked():
     asked = []
     engine, session, cold = cold_engine(later=asked)

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from headrace.persistence.cold import cold_file_monitor
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.server.disk import cold_tasks
+from support.speaking import encoded
 from support.waiting import wait_until
 
 ENTRIES = 20_000
@@ -80,6 +82,38 @@ def test_a_stream_larger_than_the_limit_is_read_and_survives_restarts(start, con
         assert cold(client)["cold_entries"] > ENTRIES / 2
         assert digest(client) == after
         server.stop()
+
+
+@pytest.mark.parametrize("size", [2, 300])  # of a request: with 300 their sum is more than a client may queue
+@pytest.mark.parametrize("first", [("XRANGE", "s", "1", "1"), ("XDEL", "s", "1")])
+def test_requests_behind_a_parked_one_are_executed_after_a_half_close(
+    start, connect, monkeypatch, first: tuple[str, ...], size: int
+):
+    server = start(*OPTIONS)
+    client = connect(server)
+    fill(client)
+    wait_until(lambda: cold(client)["cold_runs"])
+    may_read = threading.Event()
+    read = ColdStore.load
+
+    def wait_and_read(store: ColdStore, place: object) -> object:
+        may_read.wait(60)
+        return read(store, place)
+
+    monkeypatch.setattr(ColdStore, "load", wait_and_read)
+    sender = server.connect()
+    number = sender.request("CLIENT", "ID")
+    connections = server.server.parts.loop.connections
+    connection = next(found for found in connections.values() if found.session.id == number)
+    sender.send(encoded(*first) + encoded("XADD", "t", "*", "a", "b" * size) * 400)
+    sender.sock.shutdown(socket.SHUT_WR)
+    if size == 2:
+        wait_until(lambda: connection.eof)
+    assert client.ping() and client.exists("t") == 0 and not connection.closed
+    may_read.set()
+    replies = [sender.reply() for _ in range(401)]
+    assert len(replies[-1]) > 10 and client.xlen("t") == 400
+    assert sender.is_closed()
 
 
 def rewrite(client: redis.Redis) -> str:
@@ -206,7 +240,7 @@ def failed_reads(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_the_event_loop_does_not_wait_while_files_are_removed(start, connect, monkeypatch):
     server = start(*OPTIONS)
-    server.server.parts.cold.files.file_bytes_max = 1000  # so that each run has a file
+    server.server.parts.cold.cold_files.file_bytes_max = 1000  # so that each run has a file
     server.server.parts.engine.cold_storage.run_bytes = 20_000  # so that there are several
     client = connect(server)
     fill(client)
@@ -230,13 +264,13 @@ def test_files_that_others_change_are_counted_and_named_until_they_are_back(
 ):
     monkeypatch.setattr(cold_storage, "UPKEEP_MS", 20)
     server = start(*OPTIONS)
-    server.server.parts.cold.files.file_bytes_max = 1000  # so that each run has a file
+    server.server.parts.cold.cold_files.file_bytes_max = 1000  # so that each run has a file
     server.server.parts.engine.cold_storage.run_bytes = 20_000  # so that there are several
     client = connect(server)
     fill(client)
     wait_until(lambda: cold(client)["cold_runs"] >= 3)
     logging.getLogger("headrace").propagate = True
-    open_files = server.server.parts.cold.files._open_files
+    open_files = server.server.parts.cold.cold_files._open_files
     for number in (2, 3):
         open_files.close_file(f"appendonlydir/cold/{number}.cold")
     folder = tmp_path / "appendonlydir/cold"
@@ -294,7 +328,7 @@ def test_a_removed_file_that_is_still_open_is_written_again(
     ]
     assert (folder / "1.cold").read_bytes()[: len(stored)] == stored
     assert len(client.xrange("s")) == ENTRIES
-    assert len(os.listdir(folder)) == cold(client)["cold_files"]
+    assert len(list(folder.glob("*.cold"))) == cold(client)["cold_files"]
 
 
 def test_a_removed_file_that_only_the_log_names_is_written_again(

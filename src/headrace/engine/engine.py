@@ -169,6 +169,11 @@ class Engine(RowRunner):
         self.parking = Parking(self.dispatcher, self.stats, self.cold_storage, load)
         self.cold_storage.store.load_in_background = self.parking.load_ahead
 
+    @cython.ccall
+    def is_parked(self, session: Session) -> cython.bint:
+        """Return whether the session's request waits for a file: it ends soon, and the next ones follow."""
+        return self.parking is not None and self.parking.is_parked(session)
+
     def on_run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
         """Execute the requests that have waited for a run; then `woken` has the sessions with a reply.
 

@@ -24,6 +24,7 @@ from headrace.engine.write_gate import never_serve, no_timeout_reply
 from headrace.errors import DamagedColdRun
 from headrace.keyspace.blocking import Blocking, Waiter
 from headrace.keyspace.cold_storage import ColdStorage
+from headrace.keyspace.keyspace import Keyspace
 from headrace.streams import cold_run
 from headrace.streams.cold_run import ColdRun, RunNeeded
 
@@ -63,6 +64,9 @@ class Parking:
     def run_or_park(self, call: Call, row: CommandRow) -> cython.void:
         """Run the command of a client, or park the request until the runs that it needs are read."""
         session: Session = call.session
+        keyspace: Keyspace = self.dispatcher.keyspace
+        hits: cython.longlong = keyspace.hits
+        misses: cython.longlong = keyspace.misses
         mark: cython.Py_ssize_t = call.reply.mark()
         if not row.may_read_entries or (
             self.times_parked and self.times_parked.get(session, 0) >= TIMES_PARKED_MAX
@@ -80,6 +84,7 @@ class Parking:
             call.reply.rewind(mark)
             row.calls -= 1
             self.stats.command_count -= 1
+            keyspace.hits, keyspace.misses = hits, misses
             self._park(call, row, needed.runs)
         finally:
             self.cold_storage.cache.defer_mode = cold_run.DEFER_NEVER
@@ -99,6 +104,11 @@ class Parking:
         for run in runs:
             self.start_to_load(run)
         self.waiters_by_run[runs[-1]].append(waiter)
+
+    @cython.ccall
+    def is_parked(self, session: Session) -> cython.bint:
+        """Return whether the session's request waits for a run."""
+        return session.waiting is not None and session in self.times_parked
 
     def load_ahead(self, run: ColdRun) -> None:
         """Start to read a run that no request waits for yet, unless reading it has failed before."""

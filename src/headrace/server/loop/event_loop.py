@@ -11,6 +11,9 @@ If commit() returns False, the replies to clients that changed data in this turn
 their connections: nothing is read from them or sent to them until release_replies(). With await_replicas()
 they are held after the commit, too, until release_connections().
 
+A client that closes its sending side is closed when the requests that it has sent are executed and replied
+to; while one of them blocks, as XREAD BLOCK does, at once.
+
 A client that has sent more than the budget continues in the next turn, which then does not wait in poll.
 A client that does not read its replies does not stall others: unsent bytes stay in its buffer. Past a limit
 its requests are read and wait, and past another one they stay in its socket. All clients share the memory for
@@ -347,11 +350,11 @@ class EventLoop:
             elif connection.session.waiting is None:
                 connection.has_ready_requests = True
                 self.ready_connections.append(connection)
-            elif connection.eof:
+            elif connection.eof and not self.engine.is_parked(connection.session):
                 self.drop(connection)
             else:
                 self._watch(connection)
-        elif n == 0 and connection.session.waiting is None:
+        elif n == 0 and (connection.session.waiting is None or self.engine.is_parked(connection.session)):
             connection.eof = True
             self.schedule_flush(connection)
         elif n != descriptors.WOULD_BLOCK:
@@ -660,10 +663,15 @@ class EventLoop:
             connection.throttled = False
             connection.has_ready_requests = True
             self.ready_connections.append(connection)
-        if n == 0 and (session.closing or (connection.eof and not connection.has_ready_requests)):
+        if n == 0 and (session.closing or (connection.eof and not self._has_requests(connection))):
             self.drop(connection)
         else:
             self._watch(connection)
+
+    @cython.cfunc
+    def _has_requests(self, connection: Connection) -> cython.bint:
+        """Return whether requests are to be executed before the connection is closed."""
+        return connection.has_ready_requests or self.engine.is_parked(connection.session)
 
     @cython.cfunc
     def _has_backlog_room(self, connection: Connection) -> cython.bint:
@@ -696,7 +704,7 @@ class EventLoop:
         ):
             if session.waiting is None or connection.parser.pending_bytes() <= BLOCKED_BUFFER_MAX:
                 watched |= IN
-            else:
+            elif not self.engine.is_parked(session):
                 watched |= GONE
         if watched != connection.watched_events:
             connection.watched_events = watched
