@@ -37,14 +37,30 @@ def shown(capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_files_in_the_store_are_read_if_its_url_is_given(data, tmp_path, capsys, monkeypatch) -> None:
     before = sorted(data.rglob("*"))
-    assert main(["check", str(data)]) == 0
-    assert "1 cold file in an object store, not read: give its URL" in shown(capsys)
+    assert main(["check", str(data)]) == 1
+    text = shown(capsys)
+    assert "1 cold file in an object store, not read: commands of the log that need them fail here" in text
+    assert "could not be read: give its URL, as in --cold-store s3://bucket/prefix" in text
+    assert "All is good" not in text
     assert main(["check", "--cold-store", f"file://{tmp_path}/store", str(data)]) == 0
     assert "1 cold file in the object store, read and compared" in shown(capsys)
     monkeypatch.setenv("HEADRACE_COLD_STORE", f"file://{tmp_path}/store")
     assert main(["check", str(data)]) == 0
     assert "1 cold file in the object store, read and compared" in shown(capsys)
     assert sorted(data.rglob("*")) == before
+
+
+def test_commands_that_need_unread_files_do_not_make_a_check_good(data, tmp_path, capsys) -> None:
+    url = f"file://{tmp_path}/store"
+    with headrace.open(data, hot_memory="100kb", cold_local_bytes=0, cold_store=url) as db:
+        first = db.execute("XRANGE", "s", "-", "+", "COUNT", 1)[0][0]
+        assert db.execute("XDEL", "s", first) == 1
+    assert main(["check", str(data)]) == 1
+    text = shown(capsys)
+    assert "1 command failed when replayed" in text and "so the counts may be wrong" in text
+    assert main(["check", "--cold-store", url, str(data)]) == 0
+    text = shown(capsys)
+    assert "failed when replayed" not in text and f"{ENTRIES - 1:,}" in text
 
 
 def test_damage_in_the_store_is_found(data, tmp_path, capsys) -> None:

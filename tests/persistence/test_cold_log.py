@@ -264,6 +264,14 @@ def test_an_unused_log_keeps_its_cold_files(files: FaultyFiles, switched_on: boo
 # ---- headrace check
 
 
+def test_a_check_of_a_missing_cold_file_says_to_restore_it(closed: Any, tmp_path: pathlib.Path) -> None:
+    name = min(closed.named())
+    (tmp_path / NAMES.cold_path(name)).unlink()
+    report = checked(tmp_path)
+    assert f"it names cold/{name}, which is missing; put the file back where it was" in str(report.damage)
+    assert report.obstacle == "a server does not start without the missing file: restore a copy of it"
+
+
 def checked(tmp_path: pathlib.Path) -> CheckReport:
     def new_engine() -> Any:
         engine = Engine()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError, UsageError
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.persistence.aof.file_names import TEMPORARY_PREFIX, LogFileNames
+from headrace.persistence.aof.file_names import MANIFEST_SUFFIX, TEMPORARY_PREFIX, LogFileNames
 from headrace.persistence.aof.manifest import Manifest
 from headrace.persistence.aof.reader import SNAPSHOT_HEADS, Execute
 from headrace.persistence.cold.cold_check import check_cold_files
@@ -38,7 +38,6 @@ from headrace.persistence.recovery import (
 from headrace.plurals import plural
 from headrace.streams.stream import Stream
 
-MANIFEST_SUFFIX = ".manifest"
 SNAPSHOT_NAME = "dump.rdb"
 COPY_SUFFIX = ".before-fix"
 
@@ -56,6 +55,7 @@ COLD_FILE_OBSTACLE = (
 )
 COLD_MISSING_OBSTACLE = "a server does not start without it: restore a copy of it"
 MANIFEST_OBSTACLE = "correct it with an editor: it is a text of a few lines"
+MISSING_FILE_OBSTACLE = "a server does not start without the missing file: restore a copy of it"
 
 # Returns an empty keyspace, a function that executes commands on it, and the commands that it has skipped,
 # because they are for other types: how many, by name.
@@ -95,6 +95,7 @@ class CheckReport:
     valid_bytes is the number of good bytes of the damaged file; obstacle says why it cannot be fixed, ""
     if it can.
     foreign counts what Headrace does not hold; unreadable is where such data ended the check, if it did.
+    unread_count is the number of cold files in an object store whose URL was not given.
     """
 
     path: str
@@ -106,6 +107,7 @@ class CheckReport:
     foreign_counts: Counter[str] = field(default_factory=Counter)
     unreadable_data: ForeignDataError | None = None
     damage: Damaged | None = None
+    unread_count: int = 0
     valid_bytes: int = 0
     obstacle: str = ""
 
@@ -190,7 +192,8 @@ def _check_log_directory(path: str, new_engine: EngineFactory, now_ms: int, cold
     except Damaged as damage:
         damage.file = path
         report.files.append(FileReport(path, os.path.getsize(path), state="damaged"))
-        report.damage, report.obstacle = damage, MANIFEST_OBSTACLE
+        report.damage = damage
+        report.obstacle = MISSING_FILE_OBSTACLE if damage.advice else MANIFEST_OBSTACLE
         return report
     if manifest is None:
         raise UsageError(f"{path}: no such file")
@@ -274,6 +277,7 @@ class Checker:
         cold_names = sorted(manifest.cold_names())
         found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.stored_files)
         self.report.notes += found.notes()
+        self.report.unread_count = len(found.unread_file_names)
         for damage in found.damage:
             if "://" not in damage.file:  # it is not in the object store
                 damage.file = files.path(damage.file)

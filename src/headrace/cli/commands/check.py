@@ -72,7 +72,8 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
 
     Prints what the files contain and where they are damaged. Nothing is changed without --fix, and data of
     types that Headrace does not support are no damage that --fix cuts off. The exit code is 0 if all is good,
-    1 if a file is damaged or has such data, and 2 if there is nothing to check.
+    1 if a file is damaged, has such data, or is in an object store and was not read, and 2 if there is
+    nothing to check.
     """
     console = Console(highlight=False)
     if holds_archives(file):
@@ -89,6 +90,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
     print_report(report, console)
     if report.damage is None:
         raise_if_foreign(report)
+        raise_if_unread(report)
         console.print("[green]All is good[/]")
         return 0
     console.print(line((report.damage, "red")), soft_wrap=True)
@@ -107,6 +109,7 @@ def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_stor
     if again.damage is not None:
         raise HeadraceError(f"{file} is still damaged; run the check again")
     raise_if_foreign(again)
+    raise_if_unread(again)
     console.print("[green]All is good now[/]")
     return 0
 
@@ -120,6 +123,16 @@ def raise_if_foreign(report: CheckReport) -> None:
             f"{report.path} is not damaged, but headrace holds streams and strings only: a server starts with"
             " it only if `load-skip-foreign-types yes` leaves out"
             f" {describe_skipped_counts(report.foreign_counts)}"
+        )
+
+
+def raise_if_unread(report: CheckReport) -> None:
+    """Raise HeadraceError if cold files of the log were not read, because they are in an object store."""
+    if report.unread_count:
+        files = plural(report.unread_count, "cold file")
+        raise HeadraceError(
+            f"nothing that was read is damaged, but {files} in an object store could not be read: give its"
+            " URL, as in --cold-store s3://bucket/prefix"
         )
 
 

@@ -52,7 +52,8 @@ class ColdCheckResult:
         if self.unread_file_names:
             count = plural(len(self.unread_file_names), "cold file")
             found.append(
-                f"{count} in an object store, not read: give its URL, as in --cold-store s3://bucket/x"
+                f"{count} in an object store, not read: commands of the log that need them fail here, so the"
+                " counts may be wrong"
             )
         if self.orphans:
             count = f"{plural(len(self.orphans), 'cold file')}, {plural(self.orphan_bytes, 'byte')}"
