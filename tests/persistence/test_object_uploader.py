@@ -13,7 +13,7 @@ from headrace.persistence.aof import log_files
 from headrace.persistence.cold import cold_file, object_store, object_uploader
 from headrace.persistence.cold.cold_file import DamagedBytes
 from headrace.persistence.cold.cold_files import ColdFiles
-from headrace.persistence.cold.object_store import ObjectStore, StoreUnreachable, check_url
+from headrace.persistence.cold.object_store import ObjectStore, StoreError, StoreUnreachable, check_url
 from headrace.persistence.cold.object_uploader import ObjectUploader
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.store_identity import ForeignStore
@@ -221,6 +221,16 @@ def test_a_run_that_cannot_be_read_is_an_error_with_file_and_store(world: World)
         each.unlink()
     with pytest.raises(DamagedColdRun, match=r"file://.*/store: .*not found"):
         world.cold.read(places[0])
+
+
+def test_a_failed_read_of_the_store_is_reported_until_a_call_succeeds(world: World) -> None:
+    store = world.store
+    store.put("x", b"text")
+    (store.path / "x").rename(store.path / "y")
+    with pytest.raises(StoreError):
+        store.get_range("x", 0, 4)
+    assert "not found" in world.uploader.store_error and store.read_failures == 1
+    assert store.get_range("y", 0, 4) == b"text" and world.uploader.store_error == ""
 
 
 def test_a_damaged_local_copy_is_read_from_the_store(world: World) -> None:

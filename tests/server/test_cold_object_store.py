@@ -210,6 +210,7 @@ def test_a_lost_network_fails_reads_of_its_runs_only(full_with, network, connect
     network.cut(silent=silent)
     with pytest.raises(redis.ResponseError, match=r"COLDERR the entries 1-0 to .*[.]cold.*: s3://lake/"):
         client.xrange("s", 1, 1)
+    assert info(client)["cold_store_last_error"].startswith("s3://lake/")
     assert client.xrevrange("s", count=1)[0][0] == b"10000-0"  # in memory
     fill(client, ENTRIES + 1)
     wait_until(lambda: info(client)["cold_store_uploads_failed"] > 0)

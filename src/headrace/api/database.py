@@ -71,7 +71,7 @@ class DatabaseInfo:
     cold_bytes: int = 0  # of memory that they would take
     cold_error: str = ""  # why no others can be moved to files; "" if they can
     cold_store_files: int = 0  # of these files, in the object store
-    cold_store_error: str = ""  # why the last upload failed; "" if it did not
+    cold_store_error: str = ""  # why the last upload or read failed; "" if it did not
 
 
 class Database:
@@ -286,7 +286,7 @@ class Database:
             0 if cold is None else cold.cache.cold_run_totals.bytes_if_loaded,
             "" if cold is None else cold.last_error,
             0 if uploader is None else uploader.stored_files.totals()[0],
-            "" if uploader is None else uploader.last_error,
+            "" if uploader is None else uploader.store_error,
         )
 
     def compact(self) -> None:

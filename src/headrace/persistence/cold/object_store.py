@@ -85,7 +85,8 @@ def check_url(url: str) -> None:
 class ObjectStore:
     """The objects below one URL. All methods that contact the store raise StoreError.
 
-    Counters: `retries` of all calls; `reads` and `read_failures` of get_range().
+    Counters: `retries` of all calls; `reads` and `read_failures` of get_range(). `last_read_error` is the
+    text of its last failure, until a call succeeds.
     """
 
     def __init__(self, url: str, seconds: float = CALL_TIMEOUT_S) -> None:
@@ -103,6 +104,7 @@ class ObjectStore:
         self.url = url.rstrip("/")
         self.seconds = seconds
         self.retries = self.reads = self.read_failures = 0
+        self.last_read_error = ""
         self._clients: dict[float, Client] = {}  # by the seconds that a request may take
         self._closed = threading.Event()
         self._failing_until = 0.0  # of time.monotonic()
@@ -140,13 +142,17 @@ class ObjectStore:
                 raise StoreUnreachable(self._failure)
             return self._attempts(read, seconds)
         except StoreUnreachable as error:
-            self.read_failures += 1
+            self._count_read_failure(error)
             if is_patient and time.monotonic() >= self._failing_until:
                 self._failing_until, self._failure = time.monotonic() + FAST_FAILURE_S, str(error)
             raise
-        except StoreError:
-            self.read_failures += 1
+        except StoreError as error:
+            self._count_read_failure(error)
             raise
+
+    def _count_read_failure(self, error: StoreError) -> None:
+        self.read_failures += 1
+        self.last_read_error = str(error)
 
     def get(self, name: str, size: int = 0) -> bytes:
         """Return a whole object. size: about its bytes, which determine how long an attempt may take."""
@@ -248,7 +254,9 @@ class ObjectStore:
         pause = FIRST_PAUSE_S
         while True:
             try:
-                return call()
+                result = call()
+                self.last_read_error = ""
+                return result
             except FileNotFoundError as error:
                 raise MissingObject(self._text(error)) from None
             except (errors.AlreadyExistsError, FileExistsError) as error:

@@ -64,7 +64,7 @@ class ObjectUploader:
         self.stored_files = StoredFiles(cold.files, cold.directory, store)
         self.local_bytes_max = local_bytes
         self.uploads = self.failures = self.deletions = 0
-        self.last_error = ""  # empty: the last attempt of all succeeded
+        self.last_error = ""  # of uploads and deletions; empty: the last attempt of all succeeded
         self._own = b""  # the identity; empty: it is not known whose the store is
         self._is_foreign = False
         self._checked_at = 0.0
@@ -132,6 +132,11 @@ class ObjectUploader:
     def waiting_file_count(self) -> int:
         """The number of files that are to be uploaded."""
         return len(self._waiting)
+
+    @property
+    def store_error(self) -> str:
+        """Why the last upload, deletion or read failed; "" if the last one succeeded."""
+        return self.last_error or self.store.last_read_error
 
     def _on_sealed(self, name: str) -> None:
         """Have a file uploaded, unless the store has it."""

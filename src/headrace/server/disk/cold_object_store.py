@@ -65,5 +65,5 @@ def info_fields(uploader: ObjectUploader) -> InfoFields:
         ("cold_store_reads", store.reads),
         ("cold_store_reads_failed", store.read_failures),
         ("cold_store_retries", store.retries),
-        ("cold_store_last_error", uploader.last_error),
+        ("cold_store_last_error", uploader.store_error),
     ]
