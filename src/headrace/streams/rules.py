@@ -185,7 +185,11 @@ class StreamRules(Rules):
     """The rules of a stream: what it keeps, and what of it stays in memory."""
 
     max_len: int = _count("MAX-LEN", "Keep at most so many entries.")
-    max_bytes: int = _count("MAX-BYTES", "Keep at most so many bytes of nodes, as MEMORY USAGE counts them.")
+    max_bytes: int = _count(
+        "MAX-BYTES",
+        "Keep at most so many bytes of nodes: those in memory, which MEMORY USAGE counts, and those in files,"
+        " `cold-bytes` of XINFO STREAM.",
+    )
     max_age_ms: int = _milliseconds("MAX-AGE", "Keep entries that are younger, by the time in their IDs.")
     exact: bool = _flag(
         "EXACT", "Trim to the entry; without it whole nodes are removed, as by `~`.", requires=LIMIT_RULES
