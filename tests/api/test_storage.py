@@ -53,7 +53,7 @@ def test_a_batch_is_one_transaction_in_the_log(tmp_path) -> None:
 def test_everysec_is_synced_by_the_timer_thread(tmp_path) -> None:
     with headrace.open(tmp_path, fsync="everysec") as db:
         log = db.backend.storage.log
-        assert db.backend.timer_number is None
+        assert db.backend.timer is None
         db.backend.add(b"s", b"*", {"a": "b"})
         assert db.execute("WAITAOF", 1, 0, 10_000) == [1, 0]
         assert log.synced == log.written

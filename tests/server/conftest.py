@@ -41,7 +41,7 @@ class FlakyDisk(DiskDirectory):
         return FlakyFile(self, super().create(name))
 
     def open_append(self, name: str) -> FlakyFile:
-        return FlakyFile(self, super().append(name))
+        return FlakyFile(self, super().open_append(name))
 
     def sync_directory(self, name: str) -> None:
         if self.broken_directories:
