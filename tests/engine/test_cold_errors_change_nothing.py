@@ -7,6 +7,7 @@ import pytest
 from headrace.engine.engine import Engine
 from headrace.errors import DamagedColdRun
 from headrace.persistence.rule_records import recorded_command
+from headrace.streams.stream import Stream
 from support.cold_support import RunsInMemory
 from support.portrait import differences, portrait
 
@@ -94,6 +95,7 @@ class Client:
     def __init__(self, parking: bool = False) -> None:
         self.engine = Engine()
         self.engine.set_effect_recording(True)
+        self.engine.effects.needs_older_forms = True
         self.engine.keyspace.settings.stream_node_max_entries = 3
         self.store = UnreliableRuns()
         self.cold = self.engine.open_cold_storage(self.store, 0)
@@ -122,9 +124,9 @@ class Client:
             "XGROUP CFGSET s leased LEASE 1",
             "XREADGROUP GROUP ordered ann COUNT 17 STREAMS s >",
             "XGROUP CREATECONSUMER s ordered bob",
-            "XGROUP CFGSET s ordered ORDERED-BY f",
+            "XGROUP CFGSET s ordered LEASE 1 ORDERED-BY f",
         ):
-            self.say(line)
+            assert not self.say(line).startswith(b"-"), line
         self.cold.hot_bytes_limit = 1
         self.cold.cool_all_to_limit()
         self.cold.hot_bytes_limit = 0
@@ -166,6 +168,9 @@ class Client:
 
     def data(self) -> dict[object, object]:
         """All data as a client sees it when no run is lost."""
+        for _, value in self.engine.keyspace.databases[0].values.items():
+            if isinstance(value, Stream):
+                value.check()
         shown = portrait(self.engine.keyspace, times=False)
         for stream in shown.values():
             stream.pop("first", None)  # not exact beside a lost run
@@ -267,3 +272,25 @@ def test_only_the_runs_that_are_needed_are_an_error(line: str, failing: list[int
         if client.say(line).startswith(b"-COLDERR"):
             found.append(run)
     assert found == failing
+
+
+@pytest.mark.parametrize("rules", ["leased BACKOFF 1", "leased LEASE 2", "ordered LEASE 1"])
+@pytest.mark.parametrize("run", [2, 3, 4])
+@pytest.mark.parametrize("is_read_before", [False, True])
+def test_due_entries_are_delivered_after_the_run_is_put_back(
+    rules: str, run: int, is_read_before: bool
+) -> None:
+    client = Client()
+    group = rules.split()[0]
+    client.say(f"XGROUP CFGSET s {rules}")
+    if is_read_before:
+        client.say(f"XREADGROUP GROUP {group} new STREAMS s >", NOW + 5000)
+    client.lose(run)
+    replies = [client.say(f"XREADGROUP GROUP {group} new STREAMS s >", NOW + 10_000) for _ in range(3)]
+    assert any(reply.startswith(b"-COLDERR") for reply in replies)
+    client.put_back()
+    replies += [
+        client.say(f"XREADGROUP GROUP {group} new STREAMS s >", NOW + 10_000 * n) for n in range(2, 5)
+    ]
+    for n in range(9, ENTRIES + 1):
+        assert any(b"\r\n%d-0\r\n" % n in reply for reply in replies), n
