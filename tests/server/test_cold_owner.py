@@ -167,6 +167,18 @@ def test_a_copy_and_an_older_directory_start(start, connect, tmp_path: Path, sto
     assert f"# cold-owner {(copy / 'appendonlydir/cold/owner').read_text()}" in manifest.read_text()
 
 
+def test_a_new_log_uses_a_directory_without_cold_files(
+    start, connect, tmp_path: Path, stored: dict[str, bytes]
+):
+    for path in (tmp_path / "appendonlydir").rglob("*.*"):
+        path.unlink()
+    server = start(*OPTIONS)
+    fill(connect(server))
+    server.stop()  # its cold files are not in its manifest
+    assert cold_files(tmp_path)
+    assert len(connect(start(*OPTIONS)).xrange("s")) == ENTRIES
+
+
 def test_a_removed_directory_gets_its_owner_again(start, connect, tmp_path: Path):
     server = start(*OPTIONS)
     client = connect(server)

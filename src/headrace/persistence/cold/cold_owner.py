@@ -35,20 +35,23 @@ def new_owner() -> str:
 def check_owner(files: DataDirectory, names: LogFileNames) -> None:
     """Raise ForeignColdFiles if there are cold files that belong to another log. Raises OSError.
 
-    A damaged manifest is no error here: it is reported when it is read for the data.
+    If another log has left the directory without files, the record of it is removed. A damaged manifest is no
+    error here: it is reported when it is read for the data.
     """
     count = sum(1 for name in files.list(names.cold_directory) if number_in_name(name))
-    if count == 0:
-        return
     owner = read_owner(files, names.cold_directory)
     if not owner:
-        other = _other_manifest_with_cold_files(files, names)
+        other = _other_manifest_with_cold_files(files, names) if count else ""
         if other:
             raise _foreign(count, names, f"they are those of the log {names.path(other)}")
         return
     try:
         manifest = Manifest.load(files, names)
     except Damaged:
+        return
+    if count == 0:
+        if manifest is None or manifest.cold_owner != owner:
+            files.remove(f"{names.cold_directory}/{COLD_OWNER}")
         return
     if manifest is None:
         raise _foreign(count, names, f"there is no log {names.manifest}")
