@@ -137,7 +137,7 @@ def _one_key_of_two(run: TimedEngine) -> None:
     run("XGROUP", "CFGSET", "s", "g", "LEASE", "600000", "ORDERED-BY", "f")
     for _ in range(0, n, 100):  # the first reads read the values
         run("XREADGROUP", "GROUP", "g", "carl", "STREAMS", "s", ">")
-    assert run.engine.keyspace.databases[0].stream(b"s").group(b"g").pending.order.are_values_read
+    assert run.engine.keyspace.databases[0].stream(b"s").group(b"g").pending.key_order.are_values_read
 
 
 def _ruled_streams(run: TimedEngine) -> None:

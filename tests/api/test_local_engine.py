@@ -92,21 +92,21 @@ def test_add_many_adds_all_or_none(db) -> None:
 
 
 def test_a_read_is_woken_by_anothers_add(db) -> None:
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None))
     wait_until(lambda: blocked(db))
     db.backend.add(b"s", b"*", {"a": "b"})
     assert read() == [[b"s", [[b"1000000-0", [b"a", b"b"]]]]]
 
 
 def test_a_batch_wakes_a_read_with_all_of_it(db) -> None:
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None))
     wait_until(lambda: blocked(db))
     db.backend.add_many(b"s", [{"n": 1}, {"n": 2}])
     assert len(read()[0][1]) == 2
 
 
 def test_a_read_ends_when_its_time_is_over(db, clock) -> None:
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], 60))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], 60))
     wait_until(clock.sleeping_threads)
     clock.advance(seconds=59)
     assert blocked(db) == 1
@@ -117,25 +117,25 @@ def test_a_read_ends_when_its_time_is_over(db, clock) -> None:
 
 def test_stop_ends_a_read_and_a_pause(db, clock) -> None:
     stop = Stop()
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None, stop))
-    nap = in_thread(lambda: db.backend.pause(1000, stop))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None, stop))
+    nap = in_thread(lambda: db.backend.sleep(1000, stop))
     wait_until(lambda: blocked(db) and clock.sleeping_threads())
     stop.set()
     assert read() is None
     assert nap() is True
-    assert db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None, stop) is None
+    assert db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None, stop) is None
 
 
 def test_a_pause_goes_by_the_clock(db, clock) -> None:
-    nap = in_thread(lambda: db.backend.pause(10))
+    nap = in_thread(lambda: db.backend.sleep(10))
     wait_until(clock.sleeping_threads)
     clock.advance(seconds=10)
     assert nap() is False
 
 
 def test_closing_ends_all_waits_with_an_error(db, clock) -> None:
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
-    nap = in_thread(lambda: db.backend.pause(10))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None))
+    nap = in_thread(lambda: db.backend.sleep(10))
     wait_until(lambda: blocked(db) and clock.sleeping_threads())
     db.close()
     for wait in (read, nap):
@@ -155,7 +155,7 @@ def test_sessions_with_a_state_are_not_reused(db) -> None:
 
 
 def test_client_kill_ends_a_wait(db) -> None:
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], None))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], None))
     wait_until(lambda: blocked(db))
     assert db.execute("CLIENT", "KILL", "SKIPME", "yes", "TYPE", "normal") >= 1
     with pytest.raises(headrace.HeadraceError, match="CLIENT KILL"):
@@ -184,8 +184,8 @@ def test_a_read_that_would_wait_does_not_in_a_batch(db) -> None:
 
 def test_for_ever_may_be_said_as_infinity(db) -> None:
     stop = Stop()
-    read = in_thread(lambda: db.backend.wait([b"XREAD", b"STREAMS", b"s", b"$"], float("inf"), stop))
-    nap = in_thread(lambda: db.backend.pause(float("inf"), stop))
+    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], float("inf"), stop))
+    nap = in_thread(lambda: db.backend.sleep(float("inf"), stop))
     wait_until(lambda: blocked(db) == 1)
     stop.set()
     assert (read(), nap()) == (None, True)

@@ -194,14 +194,14 @@ def groups_of(stream):
     for group in stream.groups():
         pending, rows = group.pending, []
         owned = {consumer.name: [] for consumer in group.consumers()}
-        slot = pending.first_from(0, 0)
+        slot = pending.first_by_id_from(0, 0)
         while slot >= 0:
             one, owner = f"{pending.ms_of(slot)}-{pending.seq_of(slot)}", pending.owner_of(slot)
             rows.append(
                 [one, text_of(owner.name), pending.delivery_time_of(slot), pending.delivery_count_of(slot)]
             )
             owned[owner.name].append(one)
-            slot = pending.after(slot)
+            slot = pending.next_by_id(slot)
         lag = delivery.lag(stream, group) if delivery.lag_is_known(stream, group) else None
         found.append(
             {

@@ -43,6 +43,6 @@ def test_who_waits_is_unblocked_alike(peer, protocol):
             both.engine.execute(admin, ours_words, 0)
             assert admin.reply.take() == theirs == b":%d\r\n" % replies
             assert session.reply.take() == connection.reply()
-            both.engine.woken.clear()
+            both.engine.woken_sessions.clear()
     finally:
         both.close()

@@ -59,7 +59,7 @@ def test_a_cold_run_is_a_node_with_its_file_and_counts(base):
     runs = [pack for pack in base.packed_nodes if pack.cold_run is not None]
     assert len(runs) > 2
     assert sum(pack.live for pack in base.packed_nodes) == ENTRIES - 1
-    memory_bytes = sum(run.cold_run.memory_bytes for run in runs)
+    memory_bytes = sum(run.cold_run.bytes_if_loaded for run in runs)
     assert base.cold == ColdStats(sum(run.live for run in runs), memory_bytes, 1)
     drawn = text(draw(base, "0", 3, 5, ("tree",)))
     first = next(line for line in drawn.splitlines() if "▸ 1-0" in line)

@@ -151,7 +151,7 @@ def test_without_a_certificate_nobody_gets_in(start_tls, town: Town):
         with pytest.raises(ssl.SSLError, match=r"CERTIFICATE_REQUIRED|UNKNOWN_CA"):
             client.request("PING")
     assert server.connect_tls(town.context()).request("PING") == "PONG"
-    assert server.server.parts.engine.stats.commands == 1
+    assert server.server.parts.engine.stats.command_count == 1
 
 
 def test_certificates_may_be_optional(start_tls, town: Town):

@@ -200,7 +200,7 @@ def test_a_connection_cut_off_without_the_last_word_is_gone(server, wire: Wire):
     wire.sock.sendall(wire.record(encoded("SET", "k", "v"))[:-4])
     wire.sock.shutdown(socket.SHUT_WR)
     wait_until(lambda: not server.server.parts.loop.connections)
-    assert not server.server.parts.engine.stats.commands
+    assert not server.server.parts.engine.stats.command_count
 
 
 @pytest.mark.parametrize(("said", "expected"), [(False, -2), (True, 0)])

@@ -90,7 +90,7 @@ def test_wait_does_not_count_a_replica_that_has_not_loaded_its_snapshot() -> Non
         client.send(("XADD", "s", "*", "f", "v"), ("WAIT", 1, 5000))
         primary.turn()  # before there is a stream: the offset is 0
         replica.follow(primary)
-        while not primary.replication.primary.online():
+        while not primary.replication.primary.online_replicas():
             cluster.round(20)
         cluster.advance(5000)  # the snapshot is on its way
         primary.turn()

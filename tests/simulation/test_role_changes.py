@@ -76,7 +76,7 @@ def test_a_log_that_is_not_there_yet_is_shown_as_being_written() -> None:
         swap_roles(cluster, first, second)
         cluster.network.cut_all(first.port)
         full = first.replication.replica_side.full_syncs
-        first.replication.replica_side.history = None
+        first.replication.replica_side.replication_id = None
         for _ in range(200):
             cluster.advance(20)
             cluster.network.pump()

@@ -85,7 +85,7 @@ def test_streams_of_all_shards_are_planned_and_read(cluster: Cluster) -> None:
     for n, stream in enumerate(streams):
         fill(cluster, stream, 100 * (n + 1))
     servers = pickle.loads(pickle.dumps(Servers(cluster.url)))
-    assert len({servers.owner(stream) for stream in streams}) == 3
+    assert len({servers.owner_node_name(stream) for stream in streams}) == 3
     ends = last_ids(servers, [*streams, "none"])
     assert ends == {s: f"{1_000_000 + 100 * (n + 1) - 1}-0" for n, s in enumerate(streams)}
     options = parse_options({"url": cluster.url, "minPartitions": "6"}, "batch")
