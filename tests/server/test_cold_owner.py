@@ -87,7 +87,7 @@ def test_objects_of_a_store_stay_at_such_a_start(start, connect, tmp_path: Path)
     rewrite(client)
     server.stop()
     server = start(*options)  # which uploads the sealed files
-    wait_until(lambda: not cold_files(tmp_path))
+    wait_until(lambda: not list((tmp_path / "appendonlydir/cold").glob("*.cold")))
     server.stop()
     objects = sorted(store.iterdir())
     with pytest.raises(UsageError, match="of another log"):
@@ -186,6 +186,11 @@ def test_a_removed_directory_gets_its_owner_again(start, connect, tmp_path: Path
     rewrite(client)
     owner = (tmp_path / "appendonlydir/cold/owner").read_text()
     shutil.rmtree(tmp_path / "appendonlydir/cold")
-    wait_until(lambda: cold_files(tmp_path) and not client.info("memory")["cold_files_damaged"])
+    wait_until(
+        lambda: (
+            (tmp_path / "appendonlydir/cold/1.cold").exists()
+            and not client.info("memory")["cold_files_damaged"]
+        )
+    )
     rewrite(client)
     assert (tmp_path / "appendonlydir/cold/owner").read_text() == owner
