@@ -184,7 +184,9 @@ def test_a_read_that_would_wait_does_not_in_a_batch(db) -> None:
 
 def test_for_ever_may_be_said_as_infinity(db) -> None:
     stop = Stop()
-    read = in_thread(lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], float("inf"), stop))
+    read = in_thread(
+        lambda: db.backend.execute_blocking_read([b"XREAD", b"STREAMS", b"s", b"$"], float("inf"), stop)
+    )
     nap = in_thread(lambda: db.backend.sleep(float("inf"), stop))
     wait_until(lambda: blocked(db) == 1)
     stop.set()
