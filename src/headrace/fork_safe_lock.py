@@ -12,9 +12,9 @@ import weakref
 
 
 class ForkSafeLock:
-    """A lock for `with`, between the threads of one process.
+    """A lock for `with`, between the threads of one process; in a forked child it is free.
 
-    In the child, what it protects may be half changed: use it for values that are replaced as a whole, or
+    What it protects may be half changed there: use it for values that are replaced as a whole, or
     that the child makes again.
     """
 

@@ -63,7 +63,7 @@ def exact_as_map(exact: pa.ListArray) -> pa.MapArray:
 
 
 def exact_fields(rows: pa.RecordBatch) -> pa.MapArray:
-    """Return the exact fields of rows of an archive of maps: from `_exact` where it is not null."""
+    """Return the fields of each row as bytes: `_exact` where it is not null, otherwise `fields`, a map."""
     fields = rows.column("fields").cast(BINARY_MAP_TYPE)
     if EXACT_COLUMN not in rows.schema.names or rows.column(EXACT_COLUMN).null_count == rows.num_rows:
         return fields

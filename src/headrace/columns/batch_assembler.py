@@ -70,9 +70,10 @@ class BatchAssembler:
         return words
 
     def assemble_converted(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]] | None:
-        """Return the batch of a reply of XARROW to xarrow_arguments(), and the misfits of its columns.
+        """Return the batch of a reply of XARROW to xarrow_arguments(), and how many misfits each column has.
 
-        None: a column of numbers has other texts, too. Then xarrow_arguments() has changed: request it again.
+        None: a column of integers also has other texts. It is now requested as BINARY, so that
+        xarrow_arguments() has changed: send it again.
 
         Raises:
             ProtocolError: if it is not a reply to xarrow_arguments().

@@ -135,7 +135,7 @@ def collect_stats(send: SendPipeline, *, consumers: bool = True, memory: bool = 
 
 
 def read_info(send: SendPipeline) -> dict[str, str]:
-    """Return the fields of INFO, including those of commands."""
+    """Return the fields of INFO everything by name. Raises HeadraceError if the server rejects it."""
     reply = send([["INFO", "everything"]])[0]
     if not isinstance(reply, bytes):
         raise HeadraceError(f"the server rejected INFO: {reply}")

@@ -90,9 +90,10 @@ class NodesToStore:
         return self.copies
 
     def replace_if_unchanged(self, place: Any, cache: RunCache) -> bool:
-        """Replace the nodes by the stored run; return False if they changed meanwhile.
+        """Replace the nodes by the stored run, except those that a trim has removed from the front meanwhile.
 
-        place: where the run is stored.
+        Returns False, and changes nothing, if the others have changed or have no live entry. place: where
+        the run is stored.
         """
         dropped = cold_selection.count_dropped_leading_nodes(self.stream, self.nodes)
         nodes = self.nodes[dropped:]

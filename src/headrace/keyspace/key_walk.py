@@ -16,7 +16,10 @@ import cython
 @cython.final
 @cython.cclass
 class KeyWalk:
-    """Walks over the keys once: part by part, in each in order of arrival."""
+    """Walks once over the keys that a table has now: part by part, each in order of arrival.
+
+    Call before_change() before a key is added or removed.
+    """
 
     _parts: list[dict[bytes, object]]
     _copies: dict[int, list[bytes]]  # by number of the part

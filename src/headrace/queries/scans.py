@@ -89,7 +89,10 @@ class ScannedStream(ds.Dataset):  # type: ignore[misc]
 
 
 def time_bounds(condition: ds.Expression | None, schema: pa.Schema) -> tuple[int, int]:
-    """Return the first and the last millisecond that a filter can select; 0 and MS_MAX without a bound."""
+    """Return the first and the last millisecond that a filter can select; 0 and MS_MAX without a bound.
+
+    The first is above the last if the filter selects no time.
+    """
     if condition is None or TIME_COLUMN not in schema.names:
         return 0, MS_MAX
     time = ds.field(TIME_COLUMN)

@@ -207,9 +207,9 @@ class Primary:
         self._translated_from = self.end_offset
 
     def can_continue(self, replica: Replica, history: str, position: int) -> bool:
-        """Return whether a replica with the data at this position of that history can continue.
+        """Return whether a replica that has the data at this position can continue without a full sync.
 
-        It must have been added before: then the stream is translated for it if it needs that.
+        Add the replica before: then the stream is translated for it if it needs that.
         """
         return (
             self.backlog is not None

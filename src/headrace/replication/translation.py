@@ -54,7 +54,7 @@ def no_form(request: list[bytes]) -> OlderForm | None:
 
 
 class Translator:
-    """Translates the effects of a turn. Counts the keys that had to be restored."""
+    """Translates the effects of turns into commands of Redis 7.0. Counts the keys that it had to restore."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self.keyspace = keyspace

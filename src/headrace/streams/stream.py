@@ -682,9 +682,9 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-2, check=True)
     def derived_passed_count(self, group: Group) -> cython.longlong:
-        """Return `passed_count` of a group as a reader of a snapshot derives it from what Redis stores.
+        """Return the `passed_count` that the group has after a snapshot is loaded that does not store losses.
 
-        -1 if it cannot be derived: see _passed_without_losses().
+        -1 if it is unknown: see _passed_without_losses().
         """
         added: cython.longlong = self._passed_without_losses(group)
         if added < 0:

@@ -79,7 +79,10 @@ class StreamClient:
                 delay.wait_or_raise(error)
 
     def call(self, *words: bytes | str | int) -> Any:
-        """Send one command and return its reply. ResponseError if the server rejects it."""
+        """Send one command and return its reply.
+
+        Raises ResponseError if the server rejects it, and what send_pipeline() raises.
+        """
         [reply] = self.send_pipeline([words])
         if isinstance(reply, Exception):
             raise reply
@@ -89,7 +92,7 @@ class StreamClient:
         """Send commands together and return their replies in order, including errors.
 
         Raises:
-            NotExecuted: if the server did not execute some of them, such as writes to a replica.
+            PipelineNotExecuted: if the server did not execute some of them, such as writes to a replica.
             redis.ConnectionError: if the connection was lost; some commands may have been executed.
         """
         replies: list[Any] = [None] * len(commands)

@@ -22,7 +22,7 @@ ORDER_COST = cython.declare(cython.int, 20)  # of the creation of an order, in v
 @cython.final
 @cython.cclass
 class GroupsCheck:
-    """One check of all groups of a stream, by run()."""
+    """Finds out whether waiting readers of a stream can be served, and when to check again: run()."""
 
     stream: Stream
     now: cython.longlong

@@ -166,7 +166,7 @@ def run_genpass(call: Call) -> None:
 
 
 def run_load(call: Call) -> None:
-    """ACL LOAD: replace all users by those of the ACL file, or none."""
+    """ACL LOAD: replace all users by those of the ACL file; change none if the file is invalid."""
     try:
         users_of(call).replace_all(call.server.read_users())
     except InvalidUserFile as wrong:

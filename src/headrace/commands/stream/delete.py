@@ -127,7 +127,8 @@ def run_by_policy(call: Call) -> None:
     """XDELEX: delete entries by the policy.
 
     The reply for each ID: 1 if the entry was deleted, -1 if there is none, 2 if groups still need it.
-    References may be removed without an entry: that is a change, and recorded, but no key was modified.
+    DELREF removes references even if there is no entry: that is recorded, but watchers are not invalidated,
+    and there is no notification.
     """
     key: bytes = call.argv[1]
     stream: Stream | None = call.database.stream(key)

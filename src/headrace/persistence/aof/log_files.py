@@ -177,7 +177,7 @@ def remove_if_possible(files: DataDirectory, path: str) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the text of an error in one line, with the file of an OSError."""
+    """Return the text of an error, or else the name of its class; of an OSError its file and reason."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

@@ -235,7 +235,10 @@ def utf8_locale() -> Iterator[None]:
 
 @contextmanager
 def stderr_redirected_to(log: Path) -> Iterator[None]:
-    """Redirect the stderr of processes started in the block to the file, for as long as they run."""
+    """Redirect the stderr of this process to the file in the block.
+
+    Processes that are started there keep it for as long as they run.
+    """
     sys.stderr.flush()
     saved = os.dup(2)
     try:

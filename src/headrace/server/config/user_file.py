@@ -59,7 +59,10 @@ def apply_requirepass(config: Config, auth: Authorization) -> None:
 
 
 def user_lines(config: Config, users: Users) -> list[list[str]]:
-    """Return the users as words of configuration lines; the default user only if it was changed."""
+    """Return, for each user, the words after `user` of its configuration line.
+
+    The default user is among them only if it was changed.
+    """
     plain = Users(users.catalogue)
     plain.set_default_password(_raw(config.text("requirepass")))
     lines = [line for line in users.user_file_lines() if line not in plain.user_file_lines()]

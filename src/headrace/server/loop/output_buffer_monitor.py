@@ -59,7 +59,7 @@ class OutputBufferMonitor:
     ) -> cython.bint:
         """Return whether n unread bytes are above the hard limit; record when a soft limit is first exceeded.
 
-        Before authentication UNAUTHENTICATED_REQUEST_BYTES is a hard limit, too.
+        Before authentication UNAUTHENTICATED_UNSENT_BYTES is a hard limit, too.
         """
         if n <= self.smallest_limit:
             if self.any_over_soft_limit:
