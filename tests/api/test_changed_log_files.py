@@ -17,7 +17,7 @@ def entries_after_crash(db: headrace.Database, path: Path) -> list[bytes]:
     """Let go of the directory without writing anything, open it again and return the entry IDs."""
     db.backend.close_after_fork("forked")
     if db.backend.timer_number is not None:
-        db.backend.timer_number.wakeup.wake()  # its thread ends
+        db.backend.timer.wakeup.wake()  # its thread ends
     with headrace.open(path) as again:
         return [entry[0] for entry in again.execute("XRANGE", "s", "-", "+")]
 

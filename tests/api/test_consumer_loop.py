@@ -143,7 +143,7 @@ def test_one_loop_at_a_time(database: Any) -> None:
     next(loop)
     with pytest.raises(UsageError, match="running already"):
         next(iter(consumer))
-    loop.remove_client()
+    loop.close()
     assert len(list(consumer)) == 2
 
 
@@ -273,7 +273,7 @@ def test_groups_tell_what_they_know(database: Any) -> None:
     assert group.pending(consumer="nobody") == [] == group.pending(idle=3600)
     with pytest.raises(UsageError, match="entries pending"):
         group.remove_consumer("w")
-    loop.remove_client()
+    loop.close()
     assert [one.name for one in group.consumers()] == ["w"]
     list(group.consumer("w", block=0))
     group.remove_consumer("w")

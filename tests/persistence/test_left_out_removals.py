@@ -135,7 +135,7 @@ def test_a_deletion_deletes_what_can_be_read(damaged: Damage, command: str) -> N
     damaged.damage(server.runs[1])
     restarted = damaged.start()
     assert restarted.ids() == [number for number in expected if not first <= number <= last]
-    assert restarted.left_out == 2 and "2 commands of the log could not remove" in restarted.found.notes[-1]
+    assert restarted.left_out == 2 and "2 removals of the log could not be done" in restarted.found.notes[-1]
     assert not restarted.is_rewritable()
     restarted.run(f"XTRIM s MINID = {last + 1}-0")
     assert restarted.is_rewritable()
@@ -149,8 +149,39 @@ def test_a_deletion_that_needs_the_last_run_is_left_out(damaged: Damage) -> None
     last = run.last_ms
     server.run("XDEL s " + " ".join(f"{number}-0" for number in range(last + 1, 41)))
     server.run("XADD s 99-0 n 99")
+    damaged.damage(run)
+    restarted = damaged.start()
+    assert restarted.ids()[-1] == 99 and restarted.left_out == len(range(last + 1, 41))
+    restarted.run(f"XTRIM s MINID = {last + 1}-0")
+    assert restarted.ids() == [*range(last + 1, 41), 99] and not restarted.is_rewritable()
+    assert damaged.restart_intact(restarted).ids() == [99]
+
+
+def test_a_trim_that_removes_nothing_is_not_left_out(damaged: Damage) -> None:
+    server = damaged.server
+    for number in range(41, 50):
+        server.run(f"XADD s ACKED MAXLEN = 1000 {number}-0 n {number}")
+        server.run(f"XADD s ACKED MINID = 1-0 {number}-1 n {number}")
+    damaged.damage(server.runs[0])
+    restarted = damaged.start()
+    assert restarted.left_out == 0 and restarted.is_rewritable()
+
+
+def test_removals_stay_left_out_when_the_run_is_read_again(damaged: Damage) -> None:
+    server = damaged.server
+    run = server.runs[1]
+    server.run(f"XDEL s {run.first_ms}-0")
     expected = server.ids()
     damaged.damage(run)
     restarted = damaged.start()
-    assert restarted.ids()[-1] == 99 and restarted.left_out > 0
-    assert damaged.restart_intact(restarted).ids() == expected
+    damaged.path.write_bytes(damaged.intact)
+    assert run.first_ms in restarted.ids()
+    for number in range(run.first_ms + 1, run.last_ms):
+        restarted.run(f"XDEL s {number}-0")
+    restarted.run("XDEL s " + " ".join(f"{number}-0" for number in range(run.last_ms + 1, 41)))
+    restarted.storage.step(NOW_MS + 100_000)
+    assert not restarted.is_rewritable()
+    again = damaged.restart_intact(restarted)
+    assert again.ids() == [
+        each for each in expected if each <= run.last_ms and not run.first_ms <= each < run.last_ms
+    ]

@@ -253,7 +253,7 @@ def test_a_reader_stopped_half_way_leaves_no_connection(stream_server: StreamSer
     made = batches(stream_server, OffsetRange("s", "0-0", LAST, False))
     next(made)
     assert len(stream_server.client.client_list()) == before + 1
-    made.remove_client()
+    made.close()
     stream_server.client.ping()
     assert len(stream_server.client.client_list()) == before
 

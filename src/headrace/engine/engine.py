@@ -169,6 +169,10 @@ class Engine(RowRunner):
         self.parking = Parking(self.dispatcher, self.stats, self.cold_storage, load)
         self.cold_storage.store.load_in_background = self.parking.load_ahead
 
+    def has_left_out_removals(self) -> bool:
+        """Return whether removals of the log were left out: commands/stream/unreadable_removals.py."""
+        return self.cold_storage is not None and self.cold_storage.left_out_removals > 0
+
     @cython.ccall
     def is_parked(self, session: Session) -> cython.bint:
         """Return whether the session's request waits for a file: it ends soon, and the next ones follow."""

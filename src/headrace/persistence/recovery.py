@@ -316,8 +316,8 @@ def describe_failures(done: ReplayResult) -> str:
 def describe_left_out_removals(cold: ColdStorage) -> str:
     """Describe the removals of a log that needed a cold run that cannot be read."""
     return (
-        f"{plural(cold.left_out_removals, 'command')} of the log could not remove entries, which are in their"
-        f" streams again ({cold.left_out_reason}): start again when they can be read; until then the log is"
+        f"{plural(cold.left_out_removals, 'removal')} of the log could not be done: their entries are in the"
+        f" streams again ({cold.left_out_reason}). Start again when they can be read; until then the log is"
         " not rewritten"
     )
 

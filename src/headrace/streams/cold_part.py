@@ -20,6 +20,7 @@ from headrace.streams.node_walk import EntryWalk
 from headrace.structures import stream_id
 from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
+from headrace.structures.stream_id import StreamId
 from headrace.visibility import Public
 
 ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
@@ -36,6 +37,9 @@ class ColdPart:
     totals: Public[ColdTotals]
     last_run_key: bytes  # the key of the last run; empty: there was none
     run_count_by_file: dict[Any, int]  # by file: how many runs of the stream are in it
+    # The greatest ID up to which removals of the log were left out; None: none were. See
+    # commands/stream/unreadable_removals.py.
+    last_left_out_id: Public[StreamId | None]
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
@@ -43,6 +47,7 @@ class ColdPart:
         self.totals = ColdTotals()
         self.last_run_key = b""
         self.run_count_by_file = {}
+        self.last_left_out_id = None
 
     @cython.ccall
     def add_to_totals(self, node: Node) -> cython.void:

@@ -71,17 +71,15 @@ def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.v
     node: Node
     cursor: RaxCursor
     more: cython.bint
-    left: list[bytes] = []
-    entry: StreamId
-    tail: Node | None = stream.tail
+    left: list[bytes]
+    tail: Node | None
     if stream.run_count() == 0:
         return
+    tail = stream.tail
     _require(_missing_of_all(stream, ids))
     if tail is None or tail.live_count > len(ids):
         return
-    for entry in ids:
-        left.append(stream_id.key_of(entry.ms, entry.seq))
-    left = sorted(set(left))
+    left = sorted({stream_id.key_of(entry.ms, entry.seq) for entry in ids})
     cursor = RaxCursor(stream.nodes)
     more = cursor.seek("$")
     while more:
@@ -91,12 +89,6 @@ def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.v
         if node.live_count == 0 or _take_existing(cold_run.inner_nodes_or_self(node), left) < node.live_count:
             break
         more = cursor.previous()
-
-
-@cython.ccall
-def run_with(stream: Stream, entry: StreamId) -> ColdRun | None:
-    """Return the run that may have the entry and is not in the cache; None if there is none."""
-    return _missing_of(stream, entry.ms, entry.seq)
 
 
 @cython.cfunc

@@ -152,7 +152,6 @@ class ColdRun:
     _last_deleted: list[bytes] | None  # not in _deleted yet, so that a deletion does not copy it
     # The inner nodes, except those skipped and dropped; None: not in the cache.
     cached_nodes: list[Node] | None
-    has_left_out_removals: Public[cython.bint]  # of the log: see commands/stream/unreadable_removals.py
     __weakref__: object
 
     def __init__(self, place: Any, cache: RunCache, stored: cython.uint) -> None:
@@ -165,7 +164,6 @@ class ColdRun:
         self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
         self._deleted = b""
         self._last_deleted = None  # a list for each run would be a tenth of its memory
-        self.has_left_out_removals = False
         self.cached_nodes = None
 
     @cython.ccall
@@ -180,7 +178,6 @@ class ColdRun:
         other.last_ms = self.last_ms
         other.last_seq = self.last_seq
         other._deleted = self.encoded_deleted_ids()
-        other.has_left_out_removals = self.has_left_out_removals
         return other
 
     @cython.ccall

@@ -747,6 +747,7 @@ class Stream:
         image: StreamImage = StreamImage(self.nodes, number)
         image.node_count = self.node_count()
         image.has_runs = self.run_count() > 0
+        image.has_left_out_removals = self._has_left_out_removals()
         image.length = self.length
         image.entries_added = self.entries_added
         image.last_ms = self.last_ms
@@ -760,6 +761,14 @@ class Stream:
         image.idmp_duration_s = self.idmp_duration_s
         image.idmp_maxsize = self.idmp_maxsize
         return image
+
+    @cython.cfunc
+    def _has_left_out_removals(self) -> cython.bint:
+        """Return whether entries may be left that the log removes."""
+        last: StreamId | None = None if self.cold is None else self.cold.last_left_out_id
+        if last is None or self.length == 0:
+            return False
+        return not stream_id.before(last.ms, last.seq, self.first_ms, self.first_seq)
 
     def _losses(self) -> list[tuple[bytes, int, int, int]]:
         group: Group

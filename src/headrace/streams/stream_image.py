@@ -70,6 +70,7 @@ class StreamImage:
     tree_node_count: cython.Py_ssize_t  # nodes in the tree: a run is one
     has_runs: cython.bint  # some of these are runs
     runs_by_reference: Public[cython.bint]
+    has_left_out_removals: cython.bint  # see commands/stream/unreadable_removals.py
     length: cython.ulonglong
     entries_added: cython.ulonglong
     last_ms: cython.ulonglong
@@ -106,7 +107,7 @@ class StreamImage:
         self.number = number
         self.closed = False
         self.node_count = self.tree_node_count = nodes.key_count
-        self.has_runs = self.runs_by_reference = False
+        self.has_runs = self.runs_by_reference = self.has_left_out_removals = False
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0

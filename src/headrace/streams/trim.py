@@ -267,6 +267,7 @@ class PolicyTrim:
     end: StreamId | None
     # Entries after it have not been read by all groups; None: that does not matter.
     lowest_last_id: StreamId | None
+    damage: DamagedColdRun | None  # why run() ended before a run
 
     def __init__(
         self,
@@ -286,6 +287,7 @@ class PolicyTrim:
         self.minid_seq = seq
         self.deletions = log
         self.end = None
+        self.damage = None
         self.lowest_last_id = references.lowest_last_id(stream) if policy == references.ACKED else None
 
     @cython.cfunc
@@ -358,10 +360,14 @@ class PolicyTrim:
             self.end = StreamId(node.ms, node.seq)
             if stream.length <= self.maxlen:
                 break
-            nodes = inner_nodes_for_trim(node, removed)
-            more = len(nodes) > 0
-            if more:
-                self.end = None
+            try:
+                nodes = cold_run.inner_nodes_or_self(node)
+            except DamagedColdRun as damage:
+                if removed == 0:
+                    raise
+                self.damage = damage
+                break
+            self.end = None
             for node in nodes:
                 more = stream.length > self.maxlen and not _is_above(limit, removed + node.live_count)
                 if not more:

@@ -226,7 +226,7 @@ class LocalEngine:
             for session in [*dropped, *woken]:
                 wakeup = session.transport
                 if wakeup is not None:
-                    wakeup.resume(engine.keyspace.now)
+                    wakeup.execute_buffered_requests(engine.keyspace.now)
                     self.to_wake.append(wakeup)
 
     @cython.cfunc

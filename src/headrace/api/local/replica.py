@@ -115,7 +115,7 @@ class Replica:
             self._tail.load_marker()
 
         def prepare() -> None:
-            if position is not None:
+            if position is not None and not engine.has_left_out_removals():
                 self._history, self._offset = position.replication_id, position.offset
                 self._applier.select(position.database)
             engine.write_gate.set_read_only(True)
@@ -134,7 +134,8 @@ class Replica:
 
     def _log_comment(self) -> bytes:
         """Return the position of the data, as the last line of the log; empty if there is none."""
-        if self._history is None or self._applier.is_torn:
+        engine = self.local_engine.engine
+        if self._history is None or self._applier.is_torn or engine.has_left_out_removals():
             return b""
         return encode_comment(encode_position(self._applier.database, self._history, self._offset))
 

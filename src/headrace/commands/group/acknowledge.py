@@ -59,17 +59,26 @@ def run_ack(call: Call) -> None:
 
 
 @cython.cfunc
-def _ensure_runs_loaded(stream: Stream, group: Group, policy: cython.int, ids: list[StreamId]) -> cython.void:
-    """Require the cold runs that the deletion of those entries needs that the group has pending."""
+def _left_out_ids(
+    call: Call, stream: Stream, group: Group, policy: cython.int, ids: list[StreamId]
+) -> set[StreamId]:
+    """Require the cold runs that the deletion of those entries needs that the group has pending.
+
+    Returns the IDs of those that can only be acknowledged: a log is replayed, and their run cannot be read.
+    """
     entry: StreamId
     deleted: list[StreamId] = []
-    if stream.run_count() > 0:
-        for entry in ids:
-            if group.pending.find(entry.ms, entry.seq) < 0:
-                continue
-            if policy != references.ACKED or not references.is_referenced(stream, entry.ms, entry.seq, group):
-                deleted.append(entry)
-        cold_reads.ensure_deletion_runs_loaded(stream, deleted)
+    if stream.run_count() == 0:
+        return set()
+    for entry in ids:
+        if group.pending.find(entry.ms, entry.seq) < 0:
+            continue
+        if policy != references.ACKED or not references.is_referenced(stream, entry.ms, entry.seq, group):
+            deleted.append(entry)
+    if call.policy.leaves_out_unreadable:
+        return set(deleted).difference(unreadable_removals.removable_ids(call, stream, deleted))
+    cold_reads.ensure_deletion_runs_loaded(stream, deleted)
+    return set()
 
 
 def run_ack_delete(call: Call) -> None:
@@ -85,11 +94,7 @@ def run_ack_delete(call: Call) -> None:
         delete.write_missing(call, request.id_count)
         return
     ids: list[StreamId] = request.ids(argv)
-    deletable: list[StreamId] = ids
-    if call.policy.leaves_out_unreadable:
-        deletable = unreadable_removals.removable_ids(call, stream, ids)
-    else:
-        _ensure_runs_loaded(stream, group, request.policy, ids)
+    left_out: set[StreamId] = _left_out_ids(call, stream, group, request.policy, ids)
     before: cython.ulonglong = stream.length
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     words: list[bytes] = []  # of the acknowledged entries, if they are needed
@@ -112,7 +117,7 @@ def run_ack_delete(call: Call) -> None:
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.reply.integer(2)
             continue
-        if deletable is not ids and wanted not in deletable:
+        if left_out and wanted in left_out:
             call.reply.integer(1)
             continue
         if request.policy == references.DELREF:

@@ -115,12 +115,20 @@ def run(call: Call) -> None:
 
 
 @cython.cfunc
-def _ensure_runs_loaded(stream: Stream, policy: cython.int, ids: list[StreamId]) -> cython.void:
-    """Require the cold runs that the deletion by this policy needs."""
-    if stream.run_count() > 0:
-        if policy == references.ACKED:
-            ids = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
-        cold_reads.ensure_deletion_runs_loaded(stream, ids)
+def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[StreamId]) -> list[StreamId]:
+    """Require the cold runs that the deletion by this policy needs; return the IDs that it concerns.
+
+    If a log is replayed, those whose run cannot be read are not among them.
+    """
+    if stream.run_count() == 0:
+        return ids
+    deleted: list[StreamId] = ids
+    if policy == references.ACKED:
+        deleted = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
+    if call.policy.leaves_out_unreadable:
+        return unreadable_removals.removable_ids(call, stream, deleted)
+    cold_reads.ensure_deletion_runs_loaded(stream, deleted)
+    return ids
 
 
 def run_by_policy(call: Call) -> None:
@@ -136,11 +144,7 @@ def run_by_policy(call: Call) -> None:
     if stream is None:
         write_missing(call, request.id_count)
         return
-    ids: list[StreamId] = request.ids(call.argv)
-    if call.policy.leaves_out_unreadable:
-        ids = unreadable_removals.removable_ids(call, stream, ids)
-    else:
-        _ensure_runs_loaded(stream, request.policy, ids)
+    ids: list[StreamId] = _ids_to_delete(call, stream, request.policy, request.ids(call.argv))
     removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
     deleted: cython.longlong = 0
     changed: cython.longlong = 0

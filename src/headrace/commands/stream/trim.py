@@ -15,6 +15,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import unreadable_removals
 from headrace.errors import CommandError, DamagedColdRun, InvalidSyntax, NoSuchKey
 from headrace.streams import cold_run, deletions, references
+from headrace.streams import node as node_module
 from headrace.streams import trim as trimming
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
@@ -22,6 +23,7 @@ from headrace.streams.node import Node
 from headrace.streams.stream import Stream
 from headrace.streams.trim import PolicyTrim
 from headrace.structures import stream_id
+from headrace.structures.rax_walk import RaxCursor
 from headrace.structures.stream_id import StreamId
 
 NO_TRIM = cython.declare(cython.int, 0)
@@ -205,15 +207,15 @@ class TrimOptions:
             RunNeeded: if a run must be loaded first; the command is then repeated.
             DamagedColdRun: if one cannot be read.
         """
-        if self.strategy == NO_TRIM or stream.run_count() == 0:
+        if stream.run_count() == 0 or not self._has_excess(stream, added):
             return
         try:
             self._require_last_run(stream, added)
-        except DamagedColdRun:
+        except DamagedColdRun as damage:
             if not call.policy.leaves_out_unreadable:
                 raise
+            unreadable_removals.leave_out(call, stream, self._last_removed_id(stream, added), damage)
             self.strategy = NO_TRIM
-            unreadable_removals.leave_out_trim(call, stream)
 
     @cython.cfunc
     def _require_last_run(self, stream: Stream, added: cython.ulonglong) -> cython.void:
@@ -236,29 +238,55 @@ class TrimOptions:
         what a policy other than KEEPREF removes. Raises DamagedColdRun if no entry was removed before such a
         run; require_cold_run() has found it readable then. In a log that is replayed, it does not fail.
         """
-        if not call.policy.leaves_out_unreadable or stream.run_count() == 0:
+        if (
+            not call.policy.leaves_out_unreadable
+            or stream.run_count() == 0
+            or not self._has_excess(stream, 0)
+        ):
             return self._apply(stream, call.effects.needs_older_forms)
+        last: StreamId = self._last_removed_id(stream, 0)
         try:
             self._apply(stream, False)
-            if self._ended_early(stream):
-                unreadable_removals.leave_out_trim(call, stream)
-            elif self.policy == references.ACKED and self.policy_trim is not None:
-                unreadable_removals.leave_out_trim_at(call, stream, self.policy_trim.end)
-        except DamagedColdRun:
-            unreadable_removals.leave_out_trim(call, stream)
+            if self.policy == references.ACKED:
+                if self.policy_trim is not None and self.policy_trim.damage is not None:
+                    raise self.policy_trim.damage
+            elif self._has_excess(stream, 0):
+                raise DamagedColdRun("", 0, "a run was read when the trim began, and not when it ended")
+        except DamagedColdRun as damage:
+            unreadable_removals.leave_out(call, stream, last, damage)
         return self.removed_count
 
     @cython.cfunc
-    @cython.exceptval(check=False)
-    def _ended_early(self, stream: Stream) -> cython.bint:
-        """Return whether an exact trim without ACKED has left entries that it should have removed."""
-        if self.policy == references.ACKED or stream.length == 0:
-            return False
+    @cython.exceptval(-1, check=False)
+    def _has_excess(self, stream: Stream, added: cython.ulonglong) -> cython.bint:
+        """Return whether the stream has entries that an exact trim without ACKED removes.
+
+        added: as in require_cold_run().
+        """
         if self.strategy == MAXLEN:
-            return stream.length > mem.as_unsigned(self.maxlen)
-        return self.strategy == MINID and stream_id.before(
-            stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq
+            return stream.length + added > mem.as_unsigned(self.maxlen)
+        return (
+            self.strategy == MINID
+            and stream.length > 0
+            and stream_id.before(stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq)
         )
+
+    @cython.cfunc
+    def _last_removed_id(self, stream: Stream, added: cython.ulonglong) -> StreamId:
+        """Return the greatest ID that an exact trim may remove; of MAXLEN, the last one of its node."""
+        node: Node
+        excess: cython.longlong = mem.as_signed(stream.length + added - mem.as_unsigned(self.maxlen))
+        cursor: RaxCursor = RaxCursor(stream.nodes)
+        more: cython.bint = self.strategy == MAXLEN and cursor.seek("^")
+        if self.strategy == MINID:
+            return StreamId(self.minid_ms, self.minid_seq).predecessor()
+        while more:
+            node = node_module.node_of_cursor(cursor)
+            excess -= node.live_count
+            more = cursor.next()
+            if excess <= 0 and more:  # up to the next node
+                return stream_id.from_key(cursor.key).predecessor()
+        return stream.last_id()
 
     @cython.cfunc
     def _apply(self, stream: Stream, noted: cython.bint) -> cython.longlong:

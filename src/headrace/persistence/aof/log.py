@@ -73,7 +73,7 @@ from headrace.persistence.aof.log_files import describe_error
 from headrace.persistence.aof.manifest import Manifest, ManifestLine
 from headrace.persistence.aof.pending_rewrite import PendingRewrite
 from headrace.persistence.cold.cold_files import ColdFiles
-from headrace.persistence.cold.cold_owner import new_owner
+from headrace.persistence.cold.cold_owner import new_owner, read_owner
 from headrace.persistence.cold.cold_references import ColdReferences
 from headrace.persistence.data_directory import DataDirectory, File, PendingSync, write_file
 from headrace.visibility import Public
@@ -573,7 +573,7 @@ class Log:
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
         known = {} if self.cold_files is None else self.cold_files.identities()
         cold = log_files.cold_file_lines(files, rewrite.cold_references or (), known)
-        owner = self.manifest.cold_owner or (new_owner() if cold else "")
+        owner = self.manifest.cold_owner or (self._cold_owner() if cold else "")
         following = Manifest(rewrite.base, history, [rewrite.incr], cold, owner)
         size = files.size(rewrite.temporary_path)
         fresh = self._create(rewrite.incr) if self._file is None else None
@@ -606,6 +606,10 @@ class Log:
         if not self._unsettled:
             self.synced = max(self.synced, rewrite.offset)
         return True
+
+    def _cold_owner(self) -> str:
+        """Return the identity that the cold directory has, or a new one. Raises OSError."""
+        return read_owner(self.files, self.names.cold_directory) or new_owner()
 
     def _create(self, incr: ManifestLine) -> File:
         """Create an empty incr file, and make its name durable before a manifest names it."""

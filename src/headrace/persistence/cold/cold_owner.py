@@ -35,7 +35,8 @@ def new_owner() -> str:
 def check_owner(files: DataDirectory, names: LogFileNames) -> None:
     """Raise ForeignColdFiles if there are cold files that belong to another log. Raises OSError.
 
-    If another log has left the directory without files, the record of it is removed. A damaged manifest is no
+    If another log has left the directory without files, the record of it is removed. A manifest that names
+    cold files and no owner is accepted: an older version of Headrace has written it. A damaged manifest is no
     error here: it is reported when it is read for the data.
     """
     count = sum(1 for name in files.list(names.cold_directory) if number_in_name(name))
@@ -55,7 +56,7 @@ def check_owner(files: DataDirectory, names: LogFileNames) -> None:
         return
     if manifest is None:
         raise _foreign(count, names, f"there is no log {names.manifest}")
-    if manifest.cold_owner != owner:
+    if manifest.cold_owner != owner and (manifest.cold_owner or not manifest.cold):
         raise _foreign(count, names, f"they are not those of the log {names.manifest}")
 
 

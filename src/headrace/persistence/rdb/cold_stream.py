@@ -22,7 +22,6 @@ from typing import Any
 
 import cython
 
-from headrace.errors import DamagedColdRun
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.damage import Damaged
@@ -35,10 +34,6 @@ from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 from headrace.structures import stream_id
 
-LEFT_OUT_MESSAGE = (
-    "removals that the log has were left out at the start, because it could not be read: start again when it"
-    " can be read, or remove its entries with XTRIM MINID"
-)
 INLINE_NODE_KIND = cython.declare(cython.uchar, 0)
 RUN_KIND = cython.declare(cython.uchar, 1)
 ID_BYTES = cython.declare(cython.Py_ssize_t, 16)
@@ -50,14 +45,11 @@ COUNT_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 def write_run_location(out: RdbOutput, image: StreamImage, references: Any) -> cython.void:
     """Write the location of the run that is the image's current node; add it to these ColdReferences.
 
-    Raises DamagedColdRun if only the log has what the run needs: its entries, if they cannot be read
-    (ColdReferences.add()), or removals that were left out.
+    Raises DamagedColdRun if the run cannot be read, and only the log has its entries: ColdReferences.add().
     """
     run: ColdRun | None = image.node_run
     assert run is not None
     place: Any = run.storage_location
-    if run.has_left_out_removals:
-        raise DamagedColdRun(place.file.path, place.offset, LEFT_OUT_MESSAGE)
     references.add(place)
     out.byte(RUN_KIND)
     out.raw_id(image.node_ms, image.node_seq)

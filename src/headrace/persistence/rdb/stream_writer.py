@@ -15,6 +15,7 @@ from typing import Any
 import cython
 
 from headrace import mem
+from headrace.errors import DamagedColdRun
 from headrace.persistence.rdb import cold_stream, run_piece
 from headrace.persistence.rdb.output import RdbOutput
 from headrace.persistence.rdb.run_piece import RunPiece
@@ -28,6 +29,10 @@ from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 from headrace.structures.stream_id import StreamId
 
+LEFT_OUT_MESSAGE = (
+    "removals that the log has were left out at the start, because cold runs could not be read: start again"
+    " when they can be read, or trim the stream beyond them with XTRIM MINID"
+)
 TYPE_WITH_ACTIVE_TIMES = cython.declare(cython.int, TYPE_ACTIVE_TIMES)
 TYPE_WITH_PRODUCERS = cython.declare(cython.int, TYPE_IDEMPOTENCY)
 TYPE_WITH_UNOWNED = cython.declare(cython.int, TYPE_UNOWNED)
@@ -128,7 +133,12 @@ def _node_steps(
     step_bytes: cython.longlong,
     references: Any,
 ) -> Iterator[None]:
-    """Write the nodes, before them their number."""
+    """Write the nodes, before them their number.
+
+    Raises DamagedColdRun if this would be a base of the log, and the log has removals that were left out.
+    """
+    if references is not None and image.has_left_out_removals:
+        raise DamagedColdRun("", 0, LEFT_OUT_MESSAGE)
     refers: cython.bint = references is not None and image.runs_by_reference
     run: ColdRun | None
     step_bytes *= NODE_STEP_FACTOR

@@ -80,7 +80,7 @@ class FullSync:
         self.eof_mark = os.urandom(EOF_MARK_BYTES).hex().encode()
         for replica in replicas:
             replica.state = RECEIVES
-            replica.connection.source = self
+            replica.connection.output_source = self
             self._send(replica, b"$EOF:%s\r\n" % self.eof_mark)
         self._set_reading(True)
 
@@ -166,7 +166,7 @@ class FullSync:
                 if replica.connection.closed:
                     continue
                 replica.state = RECEIVES
-                replica.connection.source = SnapshotFileSource(self, replica, os.dup(descriptor), size)
+                replica.connection.output_source = SnapshotFileSource(self, replica, os.dup(descriptor), size)
                 self._send(replica, b"$%d\r\n" % size)
         finally:
             os.close(descriptor)

@@ -160,7 +160,7 @@ class PrimarySide:
 
     def _go_online(self, replica: Replica) -> None:
         replica.state = ONLINE
-        replica.connection.source = StreamSource(self.primary, replica)
+        replica.connection.output_source = StreamSource(self.primary, replica)
         self.loop.schedule_flush(replica.connection)
         self._alone_since_ms = 0
 
@@ -424,10 +424,10 @@ class PrimarySide:
         replica.acknowledged_ms = self.loop.clock.now_ms()  # the engine's time is that of the last request
         if replica.rdb_only:
             replica.session.closing = True
-            replica.connection.source = None
+            replica.connection.output_source = None
             self.loop.schedule_flush(replica.connection)
             return
-        replica.waits_for_ack = replica.connection.source is self.full_sync
+        replica.waits_for_ack = replica.connection.output_source is self.full_sync
         self._go_online(replica)
 
     def _ping(self, now: int) -> None:
@@ -480,7 +480,7 @@ class PrimarySide:
 
     def _has_stopped_reading(self, replica: Replica, since: int, now: int) -> bool:
         """Return whether the replica has read nothing of its snapshot since then, although it could."""
-        source = replica.connection.source
+        source = replica.connection.output_source
         unread = replica.session.reply.pending_bytes()
         received = replica.snapshot_bytes_taken if source is None else source.sent - unread
         if received != replica.snapshot_bytes_taken or not unread:

@@ -187,6 +187,8 @@ class ServerReplication(ReplicationInterface):
         """
         self.divergent_tail.load_marker()
         position = decode_position(fields) or decode_comment(log_comment)
+        if self.engine.has_left_out_removals():  # the data are not those of any position
+            position = None
         if position is not None:
             self.primary.history.id = position.replication_id
             self.primary.restart_backlog_at(position.offset)
@@ -203,7 +205,7 @@ class ServerReplication(ReplicationInterface):
     def snapshot_aux_fields(self) -> dict[bytes, bytes]:
         """Return the fields by which a snapshot names its position in the history."""
         side = self.replica_side
-        if side.applier.is_torn:
+        if side.applier.is_torn or self.engine.has_left_out_removals():
             return {}
         if self.republishes:
             if side.replication_id is None:
