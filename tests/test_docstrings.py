@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -121,4 +122,24 @@ def test_members_named_with_their_class_in_texts_exist() -> None:
             known = members().get(owner)
             if known is not None and owner not in partly_known and member not in known:
                 wrong.append(f"{path.relative_to(SOURCES)}: {owner} has no {member}")
+    assert wrong == []
+
+
+def test_exceptions_in_docstrings_exist() -> None:
+    """The names with a capital after `Raises` or `Raise`, and those in a section `Raises:`."""
+    known = {
+        node.name for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    }
+    known |= {"JSONDecodeError", "LuaError", "PySparkException", "ResponseError", *dir(builtins)}
+    wrong = []
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef | Function):
+                continue
+            text = ast.get_docstring(node) or ""
+            named = set(section(text, "Raises"))
+            for words in re.findall(r"\bRaises? ((?:[A-Z]\w+(?:, | and | or |; )?(?:and |or )?)+)", text):
+                named.update(re.findall(r"[A-Z]\w+", words))
+            for name in named - known:
+                wrong.append(f"{path.relative_to(SOURCES)}: {node.name}: {name}")
     assert wrong == []

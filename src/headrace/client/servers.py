@@ -146,7 +146,7 @@ class Servers:
                 twice.
             reached: by stream, an ID that a replica must have. Then the last command that enqueue() queues
                 for the stream must be XINFO STREAM. The call waits for a replica that is behind; see
-                ReadReplica.require_caught_up().
+                ReadReplicaTopology.require_caught_up().
         """
         streams = tuple(streams)
         counts: dict[str, int] = {}

@@ -6,7 +6,8 @@
     ColdStorage                       nodes become cold, then the same stream again
 
 A round begins after changes, at most every CHECK_MS, and when entries become too old. Old nodes wait until
-they are a whole run, or until the oldest is too old by AGE_SLACK: otherwise each would be a run of its own.
+they are a whole run, or until the oldest is too old by a tenth of HOT-AGE: otherwise each would be a run of
+its own.
 """
 
 from __future__ import annotations

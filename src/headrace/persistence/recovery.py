@@ -78,7 +78,7 @@ def recover(
 
     Raises:
         Damaged: with the file, the offset and what to do.
-        ForeignData: if there are such types, and they are not skipped.
+        ForeignDataError: if there are such types, and they are not skipped.
         HeadraceError: if a file cannot be read.
     """
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
@@ -149,7 +149,10 @@ class Recovery:
         self.reader: LogReader | None = None  # of the last log file
 
     def read_snapshot(self, name: str, keep_expired: bool = False) -> LoadedSnapshot:
-        """Load a snapshot, without expired keys unless keep_expired. Raises Damaged, ForeignData, OSError."""
+        """Load a snapshot, without expired keys unless keep_expired.
+
+        Raises Damaged, ForeignDataError, OSError.
+        """
         with contextlib.closing(self.files.source(name)) as source:
             loaded = self._snapshot(name, source, keep_expired)
         self.files_read.append(name)
@@ -158,7 +161,7 @@ class Recovery:
         return loaded
 
     def read_log(self, names: LogFileNames, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
-        """Load all files of a log: base, then incremental files. Raises Damaged, ForeignData, OSError.
+        """Load all files of a log: base, then incremental files. Raises Damaged, ForeignDataError, OSError.
 
         Args:
             truncated_ok: accept a log that ends in the middle of a record or transaction.

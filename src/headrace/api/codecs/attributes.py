@@ -82,7 +82,7 @@ class DataclassAttributes:
     def encode(self, value: Any) -> dict[Any, Any]:
         """Return the encoded attributes of an instance by key, without nullable ones that are None.
 
-        Raises NestedError, also for a subclass with more attributes.
+        Raises InvalidNestedValue, also for a subclass with more attributes.
         """
         if type(value) is not self.kind:
             known = {field.name for field in dataclasses.fields(self.kind)}
@@ -101,14 +101,17 @@ class DataclassAttributes:
         return stored
 
     def check_round_trip(self, value: Any, stored: Mapping[Any, Any]) -> None:
-        """Raise NestedError if decoding `stored` gives another value than `value`."""
+        """Raise InvalidNestedValue if decoding `stored` gives another value than `value`."""
         changed = first_changed_part(value, self.decode(stored))
         if changed is not None:
             path, one, back = changed
             raise InvalidNestedValue(path, one, ValueError(describe_difference(one, back)))
 
     def decode(self, stored: Mapping[Any, Any]) -> Any:
-        """Return an instance from stored attributes. Raises NestedError if one is missing or invalid."""
+        """Return an instance from stored attributes.
+
+        Raises InvalidNestedValue if one is missing or invalid.
+        """
         values: dict[str, Any] = {}
         for one in self._all:
             word = stored.get(one.key)

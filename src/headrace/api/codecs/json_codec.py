@@ -140,7 +140,7 @@ def json_string_converter(write: Callable[[Any], Any], read: Callable[[bytes], A
 
 
 def convert_items(way: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
-    """Convert all items. Raises NestedError with the index of an invalid one."""
+    """Convert all items. Raises InvalidNestedValue with the index of an invalid one."""
     found = []
     for n, value in enumerate(values):
         try:

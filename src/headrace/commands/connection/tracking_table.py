@@ -1,7 +1,7 @@
 """The keys that clients cache (CLIENT TRACKING), and the messages that invalidate them.
 
     readers:   key -> clients that read it   a change of the key informs each of them and removes the key
-    prefixes:  prefix -> Broadcast           BCAST: the keys changed in this turn, sent together at its end
+    prefixes:  prefix -> BroadcastPrefix     BCAST: the keys changed in this turn, sent together at its end
 
 A change is put into the outbox of PubSub, so that a client is informed after the reply to its own request,
 and never inside of it. While no client has tracking enabled, changes of keys are not passed to this module.
@@ -280,9 +280,9 @@ class Tracking:
         """Send a queued invalidation to its client, or add it to what broadcast() sends.
 
         Args:
-            noted: an item of the outbox. Either a TrackingState, the key (None: all keys), and whether its
-                client is not informed if it has sent the request; or a Broadcast, the key, and whether the
-                client of the request changed it.
+            noted: the second part of an item of the outbox. Either a TrackingState, the key (None: all keys),
+                and whether its client is not informed of its own request; or a BroadcastPrefix, the key, and
+                whether the client of the request changed it.
             current: the client of the request.
             woken: the sessions that received something are appended.
         """

@@ -39,7 +39,7 @@ RETRY_MS = cython.declare(cython.longlong, 1000)
 def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.int:
     """Look up the values of pending entries that the order does not know yet; return how many were visited.
 
-    At most VALUES_READ_MAX are visited. At the end `are_values_read` of the order is set.
+    At most PENDING_READ_MAX are visited. At the end `are_values_read` of the order is set: whether all were.
     """
     lookup: EntryLookup = EntryLookup(stream)
     entry: StreamIterator | None

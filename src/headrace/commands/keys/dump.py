@@ -57,7 +57,7 @@ class PayloadLargerThanMemory(CommandError):
 
 
 def check_payload_size(call: Call, value: object) -> None:
-    """Raise LargerThanMemory for a stream with cold runs that is too large for a payload."""
+    """Raise PayloadLargerThanMemory for a stream with cold runs that is too large for a payload."""
     if not isinstance(value, Stream) or value.cold is None or value.cold.totals.run_count == 0:
         return
     size = value.memory.total + value.cold.totals.bytes_if_loaded
@@ -71,7 +71,7 @@ def check_payload_size(call: Call, value: object) -> None:
 
 
 def payload_of(call: Call, value: object) -> bytes:
-    """Return the payload that DUMP replies with. Raises LargerThanMemory."""
+    """Return the payload that DUMP replies with. Raises PayloadLargerThanMemory."""
     check_payload_size(call, value)
     return dump(
         value,

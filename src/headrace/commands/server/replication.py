@@ -214,7 +214,7 @@ def run_psync(call: Call) -> None:
 def promote_for_failover(call: Call, history: bytes) -> None:
     """Become a primary because this server's primary asks for it (FAILOVER). history: its replication ID.
 
-    Raises TakeoverOfPrimary or OtherHistory.
+    Raises TakeoverOfPrimary or OtherReplicationId.
     """
     replication = call.server.replication
     if not replication.is_replica():

@@ -117,7 +117,7 @@ def run_waitaof(call: Call) -> None:
 
 
 def check_log_exists(call: Call, local: int) -> None:
-    """Raise NoLog if the caller waits for a sync and there is no log."""
+    """Raise WaitAofWithoutLog if the caller waits for a sync and there is no log."""
     if local and call.server.synced_log_offset() < 0:
         raise WaitAofWithoutLog()
 

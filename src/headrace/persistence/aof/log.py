@@ -18,9 +18,9 @@ at every moment. So a crash between any two steps, or the failure of any step, l
 5. After a failed sync the kernel may have dropped pages and marked them clean: another sync proves nothing.
    The file is given up (needs_rewrite) and commit() is False until a rewrite from memory, which has all that
    the file lost. Until then the manifest in place names the old files.
-6. When a manifest was put in place but its directory could not be synced (Unsettled), a power cut leaves the
-   old or the new set of files. Both are right as long as nothing is appended or removed. So the manifest is
-   stored again before the next record is written.
+6. When a manifest was put in place but its directory could not be synced (ManifestNotDurable), a power cut
+   leaves the old or the new set of files. Both are right as long as nothing is appended or removed. So the
+   manifest is stored again before the next record is written.
 7. A signal handler may raise in any call made here, and so interrupt commit() and tick(). The next call
    continues: what belongs together changes in one statement without a call. See require_rewrite().
 8. Cold files to which a base refers are complete and durable before the base is written. They are removed
@@ -628,7 +628,10 @@ class Log:
         self._cut_due = False
 
     def _store(self, manifest: Manifest) -> None:
-        """Store the manifest. After an OSError the old one is in place; for Unsettled see _flush()."""
+        """Store the manifest. After an OSError the old one is in place.
+
+        After ManifestNotDurable: see _flush().
+        """
         manifest.write_temporary(self.files, self.names)
         self._replace_manifest(manifest)
         self._settle_manifest(nullcontext)
@@ -645,7 +648,7 @@ class Log:
             self._report_unsettled(error)
 
     def _settle_manifest(self, unlocked: UnlockedContextFactory) -> None:
-        """Sync the directory of a new manifest. After a failure the manifest is Unsettled: see _flush()."""
+        """Sync the directory of a new manifest. After a failure it is not durable: see _flush()."""
         if not self._directory_due:
             return
         try:

@@ -11,7 +11,7 @@ A line of type c exists only if the base refers to cold files. redis-server reje
 ignores comments.
 
 The set of files changes only by replacing this one small file by a rename. So a crash leaves the old set or
-the new one, never a mixture; store() raises Unsettled when it cannot know which.
+the new one, never a mixture; store() raises ManifestNotDurable when it cannot know which.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Manifest:
         """Replace the stored manifest by this one.
 
         Raises:
-            Unsettled: after a power cut either the old or the new one is in place.
+            ManifestNotDurable: after a power cut either the old or the new one is in place.
             OSError: the old one is still in place.
         """
         self.write_temporary(files, names)

@@ -111,7 +111,7 @@ class LogReader(ReadBuffer):
     execute(words) runs a command, and must begin in database 0. It returns None, or the command's error
     reply, which is only counted. It raises CommandError for a command that no log can contain, such as an
     unknown one, and ForeignCommand for a command of a type that Headrace does not hold. The reader raises
-    Damaged and ForeignData for these, and Damaged for bytes that are not a record. Then result() still
+    Damaged and ForeignDataError for these, and Damaged for bytes that are not a record. Then result() still
     describes the good part.
     """
 
@@ -177,7 +177,7 @@ class LogReader(ReadBuffer):
         self.crc_end = 0
 
     def run(self, snapshot: LoadSnapshot | None = None) -> ReplayResult:
-        """Read the file to its end. Raises Damaged, ForeignData.
+        """Read the file to its end. Raises Damaged, ForeignDataError.
 
         snapshot: loads a snapshot with which the file begins, and returns the offset of its end. None: the
             file must not begin with one.

@@ -85,7 +85,7 @@ MODULE_STRING = cython.declare(cython.ulonglong, 5)
 def skip_value(inp: RdbInput, kind: cython.int, valkey: cython.bint) -> cython.void:
     """Skip a value of the type `kind`; valkey: the file is one of Valkey.
 
-    Raises Damaged; ForeignData for a type that cannot be skipped.
+    Raises Damaged; ForeignDataError for a type that cannot be skipped.
     """
     count: cython.ulonglong
     once: bytes

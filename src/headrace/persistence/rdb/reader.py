@@ -98,8 +98,8 @@ def read_rdb(
 
     Raises:
         Damaged: if the file is damaged. The keyspace then has a part of it.
-        ForeignData: if it has types that Headrace does not hold, and they are not skipped. The keyspace then
-            has a part of it, too.
+        ForeignDataError: if it has types that Headrace does not hold, and they are not skipped. The keyspace
+            then has a part of it, too.
     """
     file = _RdbFile(source, keyspace, progress)
     file.now_ms, file.keep_expired, file.merge = now_ms, keep_expired, merge

@@ -183,7 +183,8 @@ def estimate_range(
         stream: the stream.
         after: the ID after which the range begins.
         upto: its last ID.
-        probes: how many entries to look up in the first round, evenly spread.
+        probes: into how many equal pieces to divide the range in the first round; fewer if entries are large.
+            Some entries at both ends of each are read.
         min_entries: end after the first round if the estimate is below this number.
 
     Returns:
