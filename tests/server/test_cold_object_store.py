@@ -247,7 +247,7 @@ def test_a_lost_network_at_the_start_is_no_obstacle(
     rewrite(client)
     client.shutdown()
     network.cut()
-    monkeypatch.setattr("headrace.server.disk.cold_object_store.START_S", 0.5)
+    monkeypatch.setattr("headrace.server.disk.cold_object_store.START_TIMEOUT_S", 0.5)
     client = connect(start(*LIMITS, "--cold-store", url))
     assert client.xlen("s") == ENTRIES
     assert info(client)["cold_store_last_error"].startswith("s3://lake/")

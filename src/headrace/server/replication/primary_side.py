@@ -482,7 +482,7 @@ class PrimarySide:
         """Return whether the replica has read nothing of its snapshot since then, although it could."""
         source = replica.connection.output_source
         unread = replica.session.reply.pending_bytes()
-        received = replica.snapshot_bytes_taken if source is None else source.sent - unread
+        received = replica.snapshot_bytes_taken if source is None else source.sent_bytes - unread
         if received != replica.snapshot_bytes_taken or not unread:
             replica.snapshot_bytes_taken, replica.snapshot_progress_ms = received, now
         return replica.snapshot_progress_ms < since
