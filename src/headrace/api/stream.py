@@ -319,10 +319,10 @@ class Stream(Generic[T]):
         """Return the backend, or one that also waits for replicas."""
         if wait_replicas is None:
             return self.backend
-        waiting_for_replicas = getattr(self.backend, "waiting_for_replicas", None)
-        if waiting_for_replicas is None:
+        with_replica_wait = getattr(self.backend, "with_replica_wait", None)
+        if with_replica_wait is None:
             raise UsageError("wait_replicas: this database has no replicas; a server has: headrace.connect()")
-        writer: Backend = waiting_for_replicas(*checked_replica_wait(wait_replicas, timeout))
+        writer: Backend = with_replica_wait(*checked_replica_wait(wait_replicas, timeout))
         return writer
 
     def trim(

@@ -1128,7 +1128,7 @@ cdef inline void _call_host(
     void *host, void *argv, int protocol, const unsigned char **p, Py_ssize_t *n
 ) noexcept:
     cdef ScriptHost of = <ScriptHost> host
-    of.command_reply.sent(of.command_reply.pending_bytes())
+    of.command_reply.mark_sent(of.command_reply.pending_bytes())
     of.call(<list> argv, protocol)
     p[0] = of.command_reply.p + of.command_reply.start
     n[0] = of.command_reply.used - of.command_reply.start
