@@ -16,7 +16,7 @@ from support.waiting import wait_until
 def entries_after_crash(db: headrace.Database, path: Path) -> list[bytes]:
     """Let go of the directory without writing anything, open it again and return the entry IDs."""
     db.backend.close_after_fork("forked")
-    if db.backend.timer_number is not None:
+    if db.backend.timer is not None:
         db.backend.timer.wakeup.wake()  # its thread ends
     with headrace.open(path) as again:
         return [entry[0] for entry in again.execute("XRANGE", "s", "-", "+")]
@@ -122,4 +122,4 @@ def test_closing_another_data_directory_says_what_is_lost(tmp_path):
 def test_an_idle_database_has_no_thread(tmp_path):
     with headrace.open(tmp_path) as db:
         add_entries(db)
-        assert db.backend.timer_number is None
+        assert db.backend.timer is None

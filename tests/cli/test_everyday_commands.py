@@ -240,7 +240,7 @@ def test_add_accepts_fields_in_three_forms(run: Command, client: redis.Redis) ->
 @pytest.mark.parametrize("reply", [b":1\r\n", b"*0\r\n", b"$-1\r\n", b"$7\r\n\x1b[31mx\x07\r\n"])
 def test_add_names_a_reply_that_is_no_id(reply: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     client = SimpleNamespace(
-        key=b"s", connect=lambda: None, pipeline=lambda requests: [parsed(reply) for _ in requests]
+        key=b"s", connect=lambda: None, send_pipeline=lambda requests: [parsed(reply) for _ in requests]
     )
     with pytest.raises(HeadraceError, match="the reply to XADD is no ID") as raised:
         EntryAppender(client, "*", None).add([[b"n", b"1"]])  # type: ignore[arg-type]
@@ -288,7 +288,7 @@ def test_add_prints_the_ids_of_the_entries_before_one_that_was_not_executed(
     def pipeline(requests: object) -> list[object]:
         raise PipelineNotExecuted("READONLY", [b"1-0"])
 
-    client = SimpleNamespace(key=b"s", connect=lambda: None, pipeline=pipeline)
+    client = SimpleNamespace(key=b"s", connect=lambda: None, send_pipeline=pipeline)
     with pytest.raises(PipelineNotExecuted, match=r"^READONLY; 1 entry added$"):
         EntryAppender(client, "*", None).add([[b"n", b"1"], [b"n", b"2"]])  # type: ignore[arg-type]
     assert capsys.readouterr().out == "1-0\n"

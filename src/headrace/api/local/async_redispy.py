@@ -220,7 +220,7 @@ def async_client(
     redis-py's client of that server, with the settings of its URL.
     """
     if database.backend.is_remote:
-        return redis_clients.async_client(cast(Any, database.backend).server, **settings)  # type: ignore[no-any-return]
+        return redis_clients.async_client(cast(Any, database.backend).url_or_client, **settings)  # type: ignore[no-any-return]
     pool = pool_class(connection_class=connection_class(database), **pool_settings(settings, Retry))
     made = redis.asyncio.Redis(connection_pool=pool, single_connection_client=single_connection_client)
     made.auto_close_connection_pool = True

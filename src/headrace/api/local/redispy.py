@@ -227,7 +227,7 @@ def client(
         UsageError: if there are settings, and connect() was given a client.
     """
     if database.backend.is_remote:
-        return redis_clients.redis_client_of(cast(Any, database.backend).server, **settings)  # type: ignore[no-any-return]
+        return redis_clients.redis_client_of(cast(Any, database.backend).url_or_client, **settings)  # type: ignore[no-any-return]
     pool = pool_class(connection_class=connection_class(database), **pool_settings(settings))
     made = redis.Redis(connection_pool=pool, single_connection_client=single_connection_client)
     made.auto_close_connection_pool = True
