@@ -174,7 +174,7 @@ def test_a_start_comes_to_the_same(name, server, lay_out):
         path = directory / "appendonlydir" / file
         if size or path.exists():  # the next file of records is made by who writes it
             assert path.stat().st_size == size, file
-    assert recovered.source == "log" and recovered.keys == sum(map(len, state.values()))
+    assert recovered.source_kind == "log" and recovered.keys == sum(map(len, state.values()))
     # The next start finds nothing to mend, and the same.
     again, second = start(directory, truncated_ok=False)
     assert state_of(again) == state and not any("cut off" in note for note in second.notes)

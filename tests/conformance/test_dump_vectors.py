@@ -42,15 +42,15 @@ def value_after(path, vector):
         engine.execute(session, [as_bytes(word) for word in command], NOW_MS)
         session.reply.take()
     stream = engine.keyspace.databases[0].find(as_bytes(vector["key"]))
-    for group in stream.group_indexes():
+    for group in stream.groups():
         for consumer in group.consumers():
             consumer.seen_ms = SEEN_MS
             consumer.active_ms = min(consumer.active_ms, SEEN_MS)  # -1 is never
     name = path.name.split(".")[0]
     if name in READ_TOO_MUCH:
         group, entries_read = READ_TOO_MUCH[name]
-        assert stream.group_index(group).entries_read == stream.entries_added
-        stream.group_index(group).entries_read = entries_read
+        assert stream.group(group).entries_read == stream.entries_added
+        stream.group(group).entries_read = entries_read
     return stream
 
 

@@ -263,8 +263,13 @@ class XReadGroupRequest:
         assert name is not None
         consumer: Consumer | None = group.consumer(name)
         consumer_created: cython.bint = consumer is None
+        consumer_recorded: cython.bint = False
         if consumer is None:
             consumer = members.create_consumer(call, key, group, name)
+            # Redis records it before the position. A stream with runs may still reply with an error instead.
+            if self.options.noack and call.effects.recording and self.streams[i].run_count() == 0:
+                members.record_consumer(call, key, group, consumer)
+                consumer_recorded = True
         changes: cython.longlong = call.keyspace.changes
         group.touch(consumer, call.now)
         writer: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
@@ -287,7 +292,12 @@ class XReadGroupRequest:
             consumer_created = False
         if writer.delivered_count > 0:
             call.keyspace.changes += 1
-        if consumer_created and call.effects.recording and (self.options.noack or not writer.delivered_count):
+        if (
+            consumer_created
+            and not consumer_recorded
+            and call.effects.recording
+            and (self.options.noack or not writer.delivered_count)
+        ):
             members.record_consumer(call, key, group, consumer)
         if damage is not None:
             reply.rewind(mark)
