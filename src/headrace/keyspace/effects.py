@@ -48,6 +48,11 @@ class Effects:
         if self.recording:
             self.items.append((database, request))
 
+    @cython.ccall
+    def drop_last(self) -> cython.void:
+        """Remove the effect that was recorded last: its command changes nothing after all."""
+        self.items.pop()
+
     def set_older_form(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
         """Note commands of Redis 7.0 with the effect of a recorded request, if `needs_older_forms`.
 

@@ -266,8 +266,7 @@ class XReadGroupRequest:
         consumer_recorded: cython.bint = False
         if consumer is None:
             consumer = members.create_consumer(call, key, group, name)
-            # Redis records it before the position. A stream with runs may still reply with an error instead.
-            if self.options.noack and call.effects.recording and self.streams[i].run_count() == 0:
+            if self.options.noack and call.effects.recording:
                 members.record_consumer(call, key, group, consumer)
                 consumer_recorded = True
         changes: cython.longlong = call.keyspace.changes
@@ -290,13 +289,15 @@ class XReadGroupRequest:
             group.drop_consumer(consumer)
             call.keyspace.changes -= 1
             consumer_created = False
+            if consumer_recorded:
+                call.effects.drop_last()
         if writer.delivered_count > 0:
             call.keyspace.changes += 1
         if (
             consumer_created
-            and not consumer_recorded
+            and not self.options.noack
             and call.effects.recording
-            and (self.options.noack or not writer.delivered_count)
+            and not writer.delivered_count
         ):
             members.record_consumer(call, key, group, consumer)
         if damage is not None:
