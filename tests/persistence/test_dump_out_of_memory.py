@@ -16,10 +16,10 @@ DUMPS = """
 import random, _testcapi
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.dump import dump, restore
-from headrace.persistence.rdb.versions import COMPATIBLE
+from headrace.persistence.rdb.versions import COMPATIBLE_VERSION
 
 def payload(value):
-    return dump(value, COMPATIBLE, compress=True, now_ms=1)
+    return dump(value, COMPATIBLE_VERSION, compress=True, now_ms=1)
 
 value = random.Random(1).randbytes(900_000)  # packed in a buffer that is kept
 larger = random.Random(2).randbytes(2_000_000)  # packed in one that the next string makes small

@@ -125,7 +125,7 @@ class Node:
         primary = self.replication.primary
         if self.replication.is_replica():
             return primary.history.id, self.replication.replica_side.offset
-        return primary.history.id, primary.end
+        return primary.history.id, primary.end_offset
 
     @property
     def is_online(self) -> bool:

@@ -41,14 +41,14 @@ def step(files, chance):
     what, name, other = chance.choice("cawtrxlses"), chance.choice(NAMES), chance.choice(NAMES)
     try:
         if what in "caw":
-            file = files.create(name) if what == "c" else files.append(name)
+            file = files.create(name) if what == "c" else files.open_append(name)
             taken = file.write(bytes(chance.choices(b"xyz", k=chance.randint(0, 9))))
             size = file.size()
             file.sync()
             file.close()
             return taken, size
         if what == "t":
-            file = files.append(name)
+            file = files.open_append(name)
             file.truncate(chance.randint(0, file.size()))
             file.write(b"T")
             file.close()
@@ -209,7 +209,7 @@ def test_a_failed_operation_has_no_effect(what):
         {
             "write": lambda: file.write(b"x"),
             "truncate": lambda: file.truncate(0),
-            "create": lambda: files.append("b"),
+            "create": lambda: files.open_append("b"),
             "make_directory": lambda: files.make_directory("dir"),
             "rename": lambda: files.rename("a", "b"),
             "remove": lambda: files.remove("a"),

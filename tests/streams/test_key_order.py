@@ -105,13 +105,13 @@ def filled(rules, count, values):
     group.set_rules(rules)
     ann = group.make_consumer(b"ann", 1)
     if rules.ordered_by:
-        group.key_order()
+        group.ensure_key_order()
     for ms in range(1, count + 1):
         if rules.ordered_by:
             group.pending.key_order.set_next_value(b"key-%020d" % (ms % values))
         group.pending.add(ms, 0, ann, 1000, 1)
     if rules.backoff_ms:
-        group.redeliveries.heap()
+        group.due_entries.ensure_due_heap()
     return stream
 
 rules = GroupRules(lease_ms=100, **eval(sys.argv[1]))
