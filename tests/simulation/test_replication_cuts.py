@@ -137,6 +137,6 @@ def test_a_full_synchronisation_may_be_cut_at_every_byte(step: int, diskless: st
 
 
 def test_a_link_that_continues_within_a_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReplicaLink, "offset", property(lambda self: self.command_reader().parsed))
+    monkeypatch.setattr(ReplicaLink, "offset", property(lambda self: self.command_reader().parsed_offset))
     with pytest.raises(AssertionError, match=r"^offset \d+: "):
         test_a_stream_may_be_cut_at_every_byte(31)
