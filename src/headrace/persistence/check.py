@@ -32,6 +32,7 @@ from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
 from headrace.persistence.recovery import (
     Recovery,
     describe_failures,
+    describe_left_out_removals,
     expiry_suspended,
     labelled_command_counts,
 )
@@ -342,6 +343,9 @@ class Checker:
             labelled_command_counts(self.skipped)
         )
         self.report.notes += self.recovery.notes
+        cold = self.recovery.keyspace.cold_storage
+        if cold is not None and cold.left_out_removals:
+            self.report.notes.append(describe_left_out_removals(cold))
         self.report.commands = +self.report.commands  # drops counts of 0
         for database in self.keyspace.databases:
             if database.values:
