@@ -275,8 +275,10 @@ def test_files_that_others_change_are_counted_and_named_until_they_are_back(
         open_files.close_file(f"appendonlydir/cold/{number}.cold")
     folder = tmp_path / "appendonlydir/cold"
     stored = {number: (folder / f"{number}.cold").read_bytes() for number in (1, 2, 3)}
-    (folder / "1.cold").rename(tmp_path / "1.cold")
-    (folder / "1.cold").write_bytes(bytes(len(stored[1])))
+    # In one step each: the monitor would also report a file that is missing for a moment.
+    (tmp_path / "1.cold").hardlink_to(folder / "1.cold")
+    (folder / "another").write_bytes(bytes(len(stored[1])))
+    (folder / "another").rename(folder / "1.cold")
     (folder / "other").write_bytes(bytes(len(stored[2])))
     (folder / "other").rename(folder / "2.cold")
     os.truncate(folder / "3.cold", 50)
