@@ -54,8 +54,8 @@ def test_with_noack_consumer_and_position_are_recorded(grouped):
     grouped("XREADGROUP GROUP g ann NOACK STREAMS s >")
     assert grouped.effects() == [
         "MULTI",
-        "XGROUP SETID s g 1-0 ENTRIESREAD 1",
         "XGROUP CREATECONSUMER s g ann",
+        "XGROUP SETID s g 1-0 ENTRIESREAD 1",
         "EXEC",
         "XGROUP SETID s g 3-0 ENTRIESREAD 3",
     ]

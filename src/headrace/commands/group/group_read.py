@@ -263,12 +263,10 @@ class XReadGroupRequest:
         assert name is not None
         consumer: Consumer | None = group.consumer(name)
         consumer_created: cython.bint = consumer is None
-        consumer_recorded: cython.bint = False
         if consumer is None:
             consumer = members.create_consumer(call, key, group, name)
             if self.options.noack and call.effects.recording:
                 members.record_consumer(call, key, group, consumer)
-                consumer_recorded = True
         changes: cython.longlong = call.keyspace.changes
         group.touch(consumer, call.now)
         writer: StreamReply = StreamReply(call, key, self.streams[i], group, consumer, budget)
@@ -289,16 +287,11 @@ class XReadGroupRequest:
             group.drop_consumer(consumer)
             call.keyspace.changes -= 1
             consumer_created = False
-            if consumer_recorded:
+            if self.options.noack and call.effects.recording:
                 call.effects.drop_last()
         if writer.delivered_count > 0:
             call.keyspace.changes += 1
-        if (
-            consumer_created
-            and not self.options.noack
-            and call.effects.recording
-            and not writer.delivered_count
-        ):
+        elif consumer_created and not self.options.noack and call.effects.recording:
             members.record_consumer(call, key, group, consumer)
         if damage is not None:
             reply.rewind(mark)
