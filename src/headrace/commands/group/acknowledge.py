@@ -13,7 +13,7 @@ from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import delete, unreadable_removals
 from headrace.commands.stream.delete import DeleteOptions
-from headrace.streams import cold_reads, deletions, references
+from headrace.streams import deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.group import Group
 from headrace.streams.pending import PendingEntries
@@ -75,10 +75,7 @@ def _left_out_ids(
             continue
         if policy != references.ACKED or not references.is_referenced(stream, entry.ms, entry.seq, group):
             deleted.append(entry)
-    if call.policy.leaves_out_unreadable:
-        return set(deleted).difference(unreadable_removals.removable_ids(call, stream, deleted))
-    cold_reads.ensure_deletion_runs_loaded(stream, deleted)
-    return set()
+    return set(deleted).difference(unreadable_removals.removable_ids(call, stream, deleted))
 
 
 def run_ack_delete(call: Call) -> None:
@@ -117,7 +114,7 @@ def run_ack_delete(call: Call) -> None:
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.reply.integer(2)
             continue
-        if left_out and wanted in left_out:
+        if wanted in left_out:
             call.reply.integer(1)
             continue
         if request.policy == references.DELREF:

@@ -14,7 +14,7 @@ from headrace.commands.spec import Command
 from headrace.commands.stream import trim as trim_options
 from headrace.commands.stream import unreadable_removals
 from headrace.errors import CommandError, InvalidSyntax
-from headrace.streams import cold_reads, deletions, references
+from headrace.streams import deletions, references
 from headrace.streams.deletions import Deletions
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -97,10 +97,7 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
-    if call.policy.leaves_out_unreadable:
-        ids = unreadable_removals.removable_ids(call, stream, ids)
-    else:
-        cold_reads.ensure_deletion_runs_loaded(stream, ids)
+    ids = unreadable_removals.removable_ids(call, stream, ids)
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
@@ -125,10 +122,8 @@ def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[Str
     deleted: list[StreamId] = ids
     if policy == references.ACKED:
         deleted = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
-    if call.policy.leaves_out_unreadable:
-        return unreadable_removals.removable_ids(call, stream, deleted)
-    cold_reads.ensure_deletion_runs_loaded(stream, deleted)
-    return ids
+    removable: list[StreamId] = unreadable_removals.removable_ids(call, stream, deleted)
+    return ids if removable is deleted else removable
 
 
 def run_by_policy(call: Call) -> None:

@@ -24,14 +24,18 @@ from headrace.structures.stream_id import StreamId
 
 @cython.ccall
 def removable_ids(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
-    """Return those of the IDs whose entries can be deleted, and load the runs that this needs."""
+    """Load the runs that the deletion of these entries needs; return the IDs of those that can be deleted.
+
+    If a log is replayed, these may be fewer. Raises DamagedColdRun and RunNeeded otherwise.
+    """
     removable: list[StreamId] = []
     entry: StreamId
     try:
         cold_reads.ensure_deletion_runs_loaded(stream, ids)
         return ids
     except DamagedColdRun:
-        pass
+        if not call.policy.leaves_out_unreadable:
+            raise
     for entry in ids:
         try:
             cold_reads.ensure_entries_loaded(stream, [entry])
