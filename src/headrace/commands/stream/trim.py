@@ -245,14 +245,16 @@ class TrimOptions:
         ):
             return self._apply(stream, call.effects.needs_older_forms)
         last: StreamId = self._last_removed_id(stream, 0)
+        damage: DamagedColdRun | None = None
         try:
             self._apply(stream, False)
-            if self.policy == references.ACKED:
-                if self.policy_trim is not None and self.policy_trim.damage is not None:
-                    raise self.policy_trim.damage
+            if self.policy_trim is not None:
+                damage = self.policy_trim.damage
             elif self._has_excess(stream, 0):
-                raise DamagedColdRun("", 0, "a run was read when the trim began, and not when it ended")
-        except DamagedColdRun as damage:
+                damage = DamagedColdRun("", 0, "a run was read when the trim began, and not when it ended")
+        except DamagedColdRun as error:
+            damage = error
+        if damage is not None:
             unreadable_removals.leave_out(call, stream, last, damage)
         return self.removed_count
 
@@ -274,12 +276,12 @@ class TrimOptions:
     @cython.cfunc
     def _last_removed_id(self, stream: Stream, added: cython.ulonglong) -> StreamId:
         """Return the greatest ID that an exact trim may remove; of MAXLEN, the last one of its node."""
+        if self.strategy == MINID:
+            return StreamId(self.minid_ms, self.minid_seq).predecessor()
         node: Node
         excess: cython.longlong = mem.as_signed(stream.length + added - mem.as_unsigned(self.maxlen))
         cursor: RaxCursor = RaxCursor(stream.nodes)
-        more: cython.bint = self.strategy == MAXLEN and cursor.seek("^")
-        if self.strategy == MINID:
-            return StreamId(self.minid_ms, self.minid_seq).predecessor()
+        more: cython.bint = cursor.seek("^")
         while more:
             node = node_module.node_of_cursor(cursor)
             excess -= node.live_count
@@ -355,21 +357,13 @@ class TrimOptions:
         if self.threshold_at > self.strategy_at + 1:
             words[self.strategy_at + 1] = b"="
         if self.strategy == MAXLEN and self.policy != references.ACKED:
-            if self.approximate or stream.length > mem.as_unsigned(self.maxlen):
+            if self.approximate or self._has_excess(stream, 0):
                 words[self.threshold_at] = stream_id.format_decimal(mem.as_signed(stream.length))
         elif self.policy <= references.KEEPREF:
-            if self.approximate or self._keeps_older(stream):
+            if self.approximate or self._has_excess(stream, 0):
                 words[self.threshold_at] = first_record_id(stream)
         else:
             self._replace_by_end(stream, words)
-
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def _keeps_older(self, stream: Stream) -> cython.bint:
-        """Return whether the stream has, or may have, entries before the threshold of MINID."""
-        return stream.length > 0 and stream_id.before(
-            stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq
-        )
 
     @cython.cfunc
     def _replace_by_end(self, stream: Stream, words: list[bytes]) -> cython.void:
