@@ -129,7 +129,7 @@ class ColdStorage:
     runs_stored: Public[cython.longlong]
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
     runs_rewritten: Public[cython.longlong]
-    left_out_removals: Public[cython.longlong]  # since the start: see commands/stream/unreadable_removals.py
+    left_out_removals: Public[cython.longlong]  # of these data: see commands/stream/unreadable_removals.py
     left_out_reason: Public[str]  # why the first one was left out; empty: none was
     _sparse: Iterator[RunsToRewrite | None] | None  # while runs to be written again are searched for
     _hot_rules: HotRuleScan

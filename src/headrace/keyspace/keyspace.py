@@ -211,6 +211,8 @@ class Keyspace:
         self.idempotency_sweeper = other.idempotency_sweeper
         self.compaction = other.compaction
         self.has_ttls = other.has_ttls
+        if self.cold_storage is not None:
+            self.cold_storage.left_out_removals = 0  # of the replaced data
         other.close()
         self._notify_flushed()
 
