@@ -60,6 +60,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 
 import cython
 
@@ -554,9 +555,7 @@ class Log:
         return file
 
     def _manifest_with(self, incr: ManifestLine) -> Manifest:
-        manifest = self.manifest
-        incrs = [*manifest.incrs, incr]
-        return Manifest(manifest.base, manifest.history, incrs, manifest.cold, manifest.cold_owner)
+        return replace(self.manifest, incrs=[*self.manifest.incrs, incr])
 
     def _switch(self, file: File, incr: ManifestLine) -> None:
         """Put the prepared manifest in place; continue in its file. After an OSError nothing has changed."""
@@ -687,7 +686,7 @@ class Log:
                 left = log_files.remove_history(self.files, self.names, manifest, self.monitor)
                 if len(left) == len(manifest.history):
                     return
-                following = Manifest(manifest.base, left, manifest.incrs, manifest.cold, manifest.cold_owner)
+                following = replace(manifest, history=left)
                 following.write_temporary(self.files, self.names)
         except OSError:
             return
