@@ -1,6 +1,6 @@
 """The one place where commands run: those of clients, rules, scripts, logs and primaries.
 
-    policy          who asks                 checks before                     an error      counted  blocks
+    policy          caller                   checks before                     an error      counted  blocks
     REQUEST_POLICY  a client                 all of Engine.execute             is the reply  yes      yes
     QUEUED_POLICY   EXEC                     rights                            is the reply  yes      no
     SCRIPT_POLICY   a script                 those of ScriptRunner             is the reply  yes      no

@@ -95,7 +95,7 @@ class CheckReport:
 
     valid_bytes is the number of good bytes of the damaged file; obstacle says why it cannot be fixed, ""
     if it can.
-    foreign counts what Headrace does not hold; unreadable is where such data ended the check, if it did.
+    foreign_counts counts what Headrace does not hold; unreadable_data is where such data ended the check.
     unread_count is the number of cold files in an object store whose URL was not given.
     """
 
