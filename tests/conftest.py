@@ -82,6 +82,18 @@ def log_propagates() -> None:
     logging.getLogger("headrace").propagate = True
 
 
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """As pytest's, but without messages about tasks of earlier tests: asyncio logs when it deletes them."""
+
+    def is_own(record: logging.LogRecord) -> bool:
+        return record.name != "asyncio"
+
+    caplog.handler.addFilter(is_own)
+    yield caplog
+    caplog.handler.removeFilter(is_own)
+
+
 @pytest.fixture(autouse=True)
 def usual_recursion_limit() -> None:
     """Tests of deep input expect Python's limit, which Hypothesis, among others, raises in this process."""

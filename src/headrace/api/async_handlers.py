@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from headrace.api.consuming.async_consumer import run
-from headrace.api.handlers import Handler, without_signal_handling
+from headrace.api.handlers import Handler, raise_first, without_signal_handling
 from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
 
@@ -24,13 +24,21 @@ async def run_handlers(handlers: Sequence[Handler], stop: Callable[[], None], si
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            if any(task.done() and task.exception() is not None for task in tasks):
+            if errors_of(tasks):
                 stop()
             await asyncio.wait(tasks)
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            errors_of(tasks)
             raise
+    raise_first(errors_of(tasks))
     for task in tasks:
-        task.result()
+        task.result()  # CancelledError, if one was cancelled
+
+
+def errors_of(tasks: Sequence[asyncio.Task[None]]) -> list[BaseException]:
+    """Return the errors of ended tasks; asyncio logs an error that is not retrieved."""
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [error for task in ended if (error := task.exception()) is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from headrace.api.consuming.batching import BatchSettings
 from headrace.api.consuming.thread_driver import ThreadDriver
 from headrace.api.signals import stop_on_signals
 from headrace.errors import UsageError
+
+log = logging.getLogger("headrace.consumer")
 
 SIGNAL_POLL_S = 0.5  # a signal that comes just as the main thread begins to wait does not end the wait
 
@@ -83,6 +86,13 @@ def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
             stop()
             _wait_for([end for thread, end in zip(threads, ended, strict=True) if thread.ident is not None])
             raise
+    raise_first(errors)
+
+
+def raise_first(errors: Sequence[BaseException]) -> None:
+    """Raise the first error, if there is any, and log the others."""
+    for error in errors[1:]:
+        log.error("another handler ended, too: %s: %s", type(error).__name__, error)
     if errors:
         raise errors[0]
 
