@@ -216,7 +216,7 @@ def test_a_check_counts_the_entries_that_were_read_before_it() -> None:
         watch.record_read(StreamID(n, 0))
     assert watch.find_gap(stream_info(8, 4, 8)) is None
     gap = watch.find_gap(stream_info(10, 9, 10), [[b"9-0", [b"n", b"1"]]])
-    assert gap is not None and (gap.first, gap.missing) == (StreamID(9, 0), 3)
+    assert gap is not None and (gap.before, gap.missing) == (StreamID(9, 0), 3)
 
 
 def test_after_a_check_nothing_is_due_until_the_next_entry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_a_gap_is_collected_or_raised(
             else:
                 assert await step() == f"{last + 9}-0"
             (gap,) = follower.gaps if is_async else plain.gaps
-            assert (gap.missing, str(gap.first)) == (8, f"{last + 9}-0")
+            assert (gap.missing, str(gap.before)) == (8, f"{last + 9}-0")
             await follower.aclose()
             plain.close()
 

@@ -202,7 +202,7 @@ def groups_of(stream):
             )
             owned[owner.name].append(one)
             slot = pending.next_by_id(slot)
-        lag = delivery.lag(stream, group) if delivery.lag_is_known(stream, group) else None
+        lag = delivery.lag_or_unknown(stream, group) if delivery.lag_is_known(stream, group) else None
         found.append(
             {
                 "name": text_of(group.name),

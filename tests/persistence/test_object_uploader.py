@@ -289,7 +289,7 @@ def test_a_process_that_is_killed_during_an_upload_loses_nothing(
         if moment == "put":
             patched.setattr(world.uploader, "_confirm", killed)
         elif moment == "record":
-            patched.setattr(world.uploader.stored_files, "add", killed)
+            patched.setattr(world.uploader.uploaded_files, "add", killed)
         else:
             patched.setattr(world.cold, "remove_local", killed)
         with contextlib.suppress(SystemExit):
@@ -333,7 +333,7 @@ def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
             pathlib.Path(world.files.files.path(f"{DIRECTORY}/{name}")).write_text("1-?.cold 5\n")
     found = world.restart(places)
     assert [world.cold.read(place) for place in found] == made
-    assert world.store.objects() and world.uploader.stored_files.totals()[0] == 2
+    assert world.store.objects() and world.uploader.uploaded_files.totals()[0] == 2
 
 
 def test_a_manifest_may_name_files_that_are_only_in_the_store(world: World) -> None:

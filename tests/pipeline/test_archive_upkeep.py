@@ -22,7 +22,7 @@ from headrace.archive.watermark import lowest_published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.cli.options.option_types import with_storage_options
 from headrace.errors import HeadraceError, UsageError
-from headrace.pipeline.archiving.archive_streams import publish_committed
+from headrace.pipeline.archiving.archive_streams import publish_committed_positions
 from headrace.pipeline.archiving.job import first_day_kept
 from headrace.positions.position import parse_positions
 from support.archives import ArchiveMaker, counted_entries, entries_at, publish
@@ -168,10 +168,10 @@ def test_watermarks_of_all_streams_are_lowered_by_the_first_job_after_a_restore(
     version = DeltaTable(maker.directory).version()
     add_days(maker, "t", 1)
     publisher = WatermarkPublisher(stream_server.url, "main", "/lake/main")
-    publish_committed(publisher, reopened(maker), ["s"])
+    publish_committed_positions(publisher, reopened(maker), ["s"])
     assert [lowest_published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1"] * 2
     DeltaTable(maker.directory).restore(version)
-    publish_committed(publisher, reopened(maker), ["s"])
+    publish_committed_positions(publisher, reopened(maker), ["s"])
     publisher.close()
     assert [lowest_published_id(stream_server.client, stream) for stream in "st"] == [f"{DAY // 2}-1", None]
 
@@ -186,7 +186,7 @@ def test_a_job_lowers_the_watermark_of_an_archive_that_has_less_than_was_publish
     publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, "/lake/backup")
     publisher.publish(parse_positions({"s": f"{3 * DAY}-0"}))
     publish(client, "s", f"{9 * DAY}-0", "other")
-    publish_committed(publisher, table, ["s", "new"])
+    publish_committed_positions(publisher, table, ["s", "new"])
     publisher.close()
     assert lowest_published_id(client, "s") == f"{DAY // 2}-1"
     assert len(published_watermarks(client, "s")) == 2
@@ -201,7 +201,7 @@ def test_a_moved_archive_has_one_watermark(stream_server: StreamServer, maker: A
             maker.directory.rename(directory)
         table = create_or_open(archive_location(directory), None, "UTC")
         publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, str(directory))
-        publish_committed(publisher, table, ["s"])
+        publish_committed_positions(publisher, table, ["s"])
         publisher.close()
         [watermark] = published_watermarks(stream_server.client, "s")
         assert watermark.location == str(directory)

@@ -47,7 +47,7 @@ def test_archive_returns_its_counts_and_leaves_the_session(
         spark=spark,
         on_progress=batches.append,
     )
-    assert (done.archived, done.kept_exact, done.deleted, done.entries) == (36, 1, 0, 36)
+    assert (done.archived, done.kept_exact_count, done.deleted, done.entries) == (36, 1, 0, 36)
     assert done.days == 4 and done.columns is not None and "`n` INT" in done.columns
     assert sum(batch.rows for batch in batches) == 36 and len(batches) > 1
     assert counted_entries(tmp_path / "archive").total() == 36

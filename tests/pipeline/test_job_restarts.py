@@ -20,7 +20,7 @@ from headrace.archive.watermark import lowest_published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
-from headrace.pipeline.archiving.archive_streams import publish_committed
+from headrace.pipeline.archiving.archive_streams import publish_committed_positions
 from headrace.pipeline.loading.load_rows import load_rows
 from headrace.pipeline.loading.loader import LoadIdentity, LoadReport
 from headrace.pipeline.trimming import trim_streams as trim_module
@@ -59,7 +59,7 @@ def commit(maker: ArchiveMaker, part: slice) -> None:
 def published_by_the_next_job(maker: ArchiveMaker, server: StreamServer) -> str | None:
     table = create_or_open(maker.location, None, "UTC")
     publisher = WatermarkPublisher(server.url, table.archive.table_id, str(maker.location))
-    publish_committed(publisher, table, ["s"])
+    publish_committed_positions(publisher, table, ["s"])
     publisher.close()
     return lowest_published_id(server.client, "s")
 
@@ -132,7 +132,7 @@ def test_a_release_that_is_killed_between_two_streams_is_continued(
     stream_server.client.xadd("t", {"n": 1}, "1-0")
     table = create_or_open(maker.location, None, "UTC")
     publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, str(maker.location))
-    publish_committed(publisher, table, ["s", "t"])
+    publish_committed_positions(publisher, table, ["s", "t"])
     publisher.close()
     change = archive_release.change_watermarks
 

@@ -79,7 +79,7 @@ def test_queues_become_due_in_order_of_their_leases():
     found = []
     for now in (1109, 1110, 1120, 1130):
         queue = order.pop_free_queue(now)
-        found.append(queue and queue.value)
+        found.append(queue and queue.ordering_value)
     assert found == [None, b"a", b"b", b"c"]
 
 

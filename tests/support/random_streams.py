@@ -62,7 +62,7 @@ def random_group(rng, stream, name, ids, now_ms):
             owner = rng.choice([None, *consumers])
             count = rng.choice([0, 1, 70, 2**63 - 1])
             group.pending.add(ms, seq, owner, now_ms - rng.randrange(1000), count)
-    delivery.lag(stream, group)
+    delivery.lag_or_unknown(stream, group)
 
 
 def random_producers(rng, stream, keyspace, ids, now_ms):

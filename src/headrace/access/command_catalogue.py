@@ -1,6 +1,6 @@
 """The names that ACL rules can use: commands ("config|get" for a subcommand) and categories.
 
-A rule may also name a command that only Redis has: it is kept and shown, and has no effect.
+A rule may also name a command that only Redis has: such a rule is kept and shown, and has no effect.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ class Database:
             0 if cold is None else cold.cache.cold_run_totals.entry_count,
             0 if cold is None else cold.cache.cold_run_totals.bytes_if_loaded,
             "" if cold is None else cold.last_error,
-            0 if uploader is None else uploader.stored_files.totals()[0],
+            0 if uploader is None else uploader.uploaded_files.totals()[0],
             "" if uploader is None else uploader.store_error,
         )
 

@@ -134,7 +134,7 @@ class FollowerHub:
     def cancel(self, read: FollowRead) -> None:
         """Remove the read of a follower. If it is done by now, its result is in the read.
 
-        The blocking read, which holds a connection, ends with the last follower.
+        When no follower waits any more, the blocking read is ended, which releases its connection.
         """
         with self._lock:
             self._waiting.pop(read, None)
@@ -290,7 +290,10 @@ def stream_info_request(key: bytes) -> tuple[bytes, ...]:
 
 
 def stream_info_or_none(reply: Any) -> dict[str, Any] | None:
-    """Return the state of a stream; None if it does not exist or the user may not send XINFO."""
+    """Return the reply of XINFO STREAM as a dictionary; None if the reply is an error.
+
+    It is one if the stream does not exist, for example, or if the user may not send XINFO.
+    """
     return None if isinstance(reply, CommandError) else dict_from_reply(reply)
 
 

@@ -117,7 +117,10 @@ class GroupState:
 
     @property
     def unread_passed_count(self) -> int | None:
-        """How many entries up to the position, or the first entry, were not read; None if unknown."""
+        """How many added entries the group has passed without reading them; None if unknown.
+
+        Known if the group is at the end of the stream or before its first entry.
+        """
         if self.entries_read is None:
             return None
         if self.position >= self.last_id:

@@ -136,7 +136,11 @@ def known_streams(list_streams: Callable[[], Iterable[str]]) -> list[str]:
 def build_query_table(
     backend: Backend, name: str, schema: pa.Schema | None, archived: ArchivedStream | None = None
 ) -> QueryTable:
-    """Return the table of a stream: with the columns of a schema, or of its archive and of a sample."""
+    """Describe the table of a stream for a query, without its data.
+
+    Its columns are those of `schema`; if that is None, those of the archive, and those inferred from a sample
+    of the entries.
+    """
     key = encode_name(name)
     start = b"-" if archived is None else archived.live_start
     sampled = b"%d" % SAMPLE_ENTRIES_PER_END

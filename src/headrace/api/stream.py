@@ -202,7 +202,7 @@ class Stream(Generic[T]):
             raise UsageError("idempotency and id: the stream generates the ID of such an entry; leave id out")
         if not (if_last is None and delay is None and at is None):
             options = with_headrace_xadd_options(options, word, if_last, delay, at)
-        found = self._add(self._writer(wait_replicas, timeout), word, value, options)
+        found = self._add(self._write_backend(wait_replicas, timeout), word, value, options)
         if found is None:
             raise self._missing() if if_last is None else LastIdMismatch(self.name, str(if_last))
         return found
@@ -310,12 +310,12 @@ class Stream(Generic[T]):
         # The backend checks plain fields.
         entries = values if self.codec is PLAIN_CODEC else map(self.codec.encode, values)
         try:
-            replies = self._writer(wait_replicas, timeout).add_many(self.key, entries, options)
+            replies = self._write_backend(wait_replicas, timeout).add_many(self.key, entries, options)
         except CommandError as refused:
             raise _explained(refused, options) from None
         return list(map(id_from_reply, replies))
 
-    def _writer(self, wait_replicas: int | None, timeout: float) -> Backend:
+    def _write_backend(self, wait_replicas: int | None, timeout: float) -> Backend:
         """Return the backend, or one that also waits for replicas."""
         if wait_replicas is None:
             return self.backend

@@ -44,26 +44,26 @@ class StreamGap(HeadraceError):
 
     Attributes:
         after: an ID before them: the last position up to which no further entries were missing.
-        first: the ID of the next entry, or the last ID of an empty stream. If a group has read entries
+        before: the ID of the next entry, or the last ID of an empty stream. If a group has read entries
             since the removal, it may be the ID of a later entry.
         missing: how many entries were removed; None if unknown: there may be none.
     """
 
     after: StreamID
-    first: StreamID
+    before: StreamID
     missing: int | None
 
-    def __init__(self, after: StreamID, first: StreamID, missing: int | None) -> None:
-        super().__init__(after, first, missing)
+    def __init__(self, after: StreamID, before: StreamID, missing: int | None) -> None:
+        super().__init__(after, before, missing)
         self.after = after
-        self.first = first
+        self.before = before
         self.missing = missing
 
     def __str__(self) -> str:
         if self.missing is None:
-            return f"entries between {self.after} and {self.first} may have been removed unread"
+            return f"entries between {self.after} and {self.before} may have been removed unread"
         count = plural(self.missing, "entry")
-        return f"{count} removed before they were read, between {self.after} and {self.first}"
+        return f"{count} removed before they were read, between {self.after} and {self.before}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StreamGap) and self.args == other.args

@@ -48,7 +48,9 @@ class UnarchivedEntries:
 
 
 def present_files(location: ArchiveLocation) -> list[PresentFile]:
-    """Return all files of an archive, without those of its log, by path.
+    """Return all files of an archive, sorted by path.
+
+    Files in top-level folders whose names start with `_` or `.` are left out, such as those of its log.
 
     Raises:
         HeadraceError: if the store fails.

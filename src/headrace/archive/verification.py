@@ -85,12 +85,13 @@ def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What reading a file of an archive has shown.
+    """The result of checking one file of an archive.
 
     Attributes:
         damage: What is wrong with it; None if nothing is.
-        rows: The number of its entries; if it cannot be read, the number that the table says.
-        has_logged_count: Whether the table says how many entries it has.
+        rows: The number of its entries. If it cannot be read, or its bytes have changed, the number in the
+            Delta table, or 0 if that has none.
+        has_logged_count: Whether the table says how many entries it has; always True if there is damage.
     """
 
     damage: str | None

@@ -3,8 +3,8 @@
     redis-py's clients     add_reply_checks() checks a reply before redis-py converts it
     raw connections        check_reply()
 
-Only types are checked, and only of commands whose replies the program takes apart. Later versions may add
-fields to a reply: only the needed ones must be there.
+Checked are types, the format of IDs and cursors, and that the needed fields are present, for commands whose
+replies Headrace parses. Replies may have further fields: later versions of servers add some.
 """
 
 from __future__ import annotations

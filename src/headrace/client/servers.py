@@ -38,7 +38,7 @@ from headrace.errors import UsageError
 
 REDISPY_RETRIES = 6  # of redis-py's own, with waits of 0.1 to 2 s between
 SCAN_COUNT = 1000
-POLL_S = 0.1  # between checks of streams that no single XREAD can wait for
+STREAM_POLL_S = 0.1  # between checks of streams that no single XREAD can wait for
 
 T = TypeVar("T")
 
@@ -211,7 +211,7 @@ class Servers:
             return False
         positions = {stream_key(stream): entry_id for stream, entry_id in after.items()}
         if len(set(map(self._topology.slot_of, positions))) > 1:
-            time.sleep(min(milliseconds / 1000, POLL_S))
+            time.sleep(min(milliseconds / 1000, STREAM_POLL_S))
             return True
         return bool(self.with_retries(lambda: self.client().xread(positions, count=1, block=milliseconds)))
 

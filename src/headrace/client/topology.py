@@ -43,7 +43,7 @@ DEFAULT_SETTINGS: dict[str, Any] = {
     "max_connections": CONNECTIONS_MAX,
 }
 CONNECTION_SETTINGS = {"protocol": 2, "decode_responses": False, "encoding": "utf-8"}
-CLIENT_ONLY_SETTING_NAMES = ("maint_notifications", "event_dispatcher", "cache", "connection_pool")
+CLIENT_ONLY_SETTING_PREFIXES = ("maint_notifications", "event_dispatcher", "cache", "connection_pool")
 NO_RETRY = Retry(NoBackoff(), 0)
 
 
@@ -247,7 +247,9 @@ def require_master(connection: Any) -> None:
 
 def _connection_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the user's connection settings without those that belong to its client."""
-    return {name: value for name, value in settings.items() if not name.startswith(CLIENT_ONLY_SETTING_NAMES)}
+    return {
+        name: value for name, value in settings.items() if not name.startswith(CLIENT_ONLY_SETTING_PREFIXES)
+    }
 
 
 def _shown(nodes: list[tuple[str, int]]) -> str:

@@ -168,7 +168,7 @@ def _float(value: Any) -> float:
 
 
 @functools.cache
-def _exactly(precision: int) -> decimal.Context:
+def _exact_context(precision: int) -> decimal.Context:
     return decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation])
 
 
@@ -179,7 +179,7 @@ def _decimal(value: Any, precision: int, scale: int) -> decimal.Decimal:
     number = decimal.Decimal(value)
     if not number.is_finite():  # Python accepts "NaN", which is not a value of the type
         raise ValueError("no number")
-    return number.quantize(decimal.Decimal(1).scaleb(-scale), context=_exactly(precision))
+    return number.quantize(decimal.Decimal(1).scaleb(-scale), context=_exact_context(precision))
 
 
 def _time(value: Any, per_second: int, is_naive: bool) -> datetime.datetime:

@@ -135,7 +135,7 @@ class ServerInterface:
         """Return the server's fields for one section of INFO; they are shown after the engine's."""
         return []
 
-    def client_buffer_bytes(self, session: Session) -> tuple[int, int]:
+    def query_buffer_sizes(self, session: Session) -> tuple[int, int]:
         """Return (bytes of requests received and not executed, free bytes in the read buffer)."""
         return 0, 0
 

@@ -174,9 +174,9 @@ class Engine(RowRunner):
         return self.cold_storage is not None and self.cold_storage.left_out_removals > 0
 
     @cython.ccall
-    def is_parked(self, session: Session) -> cython.bint:
+    def waits_for_run(self, session: Session) -> cython.bint:
         """Return whether the session's request waits for a file: it ends soon, and the next ones follow."""
-        return self.parking is not None and self.parking.is_parked(session)
+        return self.parking is not None and self.parking.waits_for_run(session)
 
     def on_run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
         """Execute the requests that have waited for a run; then `woken` has the sessions with a reply.
@@ -485,7 +485,7 @@ class Engine(RowRunner):
         if served:
             if session.needs_follow_up and row.readonly and session.tracking is not None:
                 self.tracking.remember(session.tracking, waiter.keys)
-            self._wake(session, mark)
+            self._wake_session(session, mark)
         if self.pubsub.outbox:
             self.pubsub.deliver(self.woken_sessions, session)
         return served
@@ -505,7 +505,7 @@ class Engine(RowRunner):
         return call
 
     @cython.cfunc
-    def _wake(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
+    def _wake_session(self, session: Session, mark: cython.Py_ssize_t) -> cython.void:
         """Unblock the session, whose reply begins at `mark`."""
         self.stats.unblocked_count += 1
         self._stop_waiting(session)
@@ -544,7 +544,7 @@ class Engine(RowRunner):
             waiter.on_timeout(call)
         else:
             self.dispatcher.reply_error(call.session, error)
-        self._wake(call.session, mark)
+        self._wake_session(call.session, mark)
 
     def has_sync_waiters(self) -> bool:
         """Return whether a session waits for a sync of the log (WAITAOF)."""

@@ -106,7 +106,7 @@ class Parking:
         self.waiters_by_run[runs[-1]].append(waiter)
 
     @cython.ccall
-    def is_parked(self, session: Session) -> cython.bint:
+    def waits_for_run(self, session: Session) -> cython.bint:
         """Return whether the session's request waits for a run."""
         return session.waiting is not None and session in self.times_parked
 

@@ -181,12 +181,12 @@ class RuleRunner:
         self.registry.backlog.pop(ruled, None)
         cold = self.keyspace.cold_storage
         if cold is not None:
-            cold.store.may_wait = False
+            cold.store.may_wait_for_object_store = False
         try:
             self._apply_or_retry(ruled, now, nodes_max)
         finally:
             if cold is not None:
-                cold.store.may_wait = True
+                cold.store.may_wait_for_object_store = True
 
     def _apply_or_retry(self, ruled: RuledStream, now: int, nodes_max: int) -> None:
         """Apply the rules, and set the timer for what they do next or for another attempt."""

@@ -44,7 +44,7 @@ class RunStore(RunSource):
     load_in_background: Callable[[ColdRun], object] | None = None  # starts to load a run in another thread
     # Whether load() may wait for another machine. Otherwise it raises DamagedColdRun with
     # READING_FROM_STORE_MESSAGE, and reads the run in another thread: a later call finds it.
-    may_wait = True
+    may_wait_for_object_store = True
 
     def read_ahead(self, run: ColdRun) -> None:
         """Start to load a run into the cache, if that is possible."""
@@ -133,7 +133,7 @@ class ColdStorage:
     left_out_reason: Public[str]  # why the first one was left out; empty: none was
     _sparse: Iterator[RunsToRewrite | None] | None  # while runs to be written again are searched for
     _hot_rules: HotRuleScan
-    _due_ms: cython.longlong  # when files and runs are searched next
+    _upkeep_due_ms: cython.longlong  # when files and runs are searched next
 
     def __init__(
         self, keyspace: Keyspace, store: RunStore, limit: int = 0, cache: RunCache | None = None
@@ -154,7 +154,7 @@ class ColdStorage:
         self.left_out_removals = 0
         self.left_out_reason = ""
         self._sparse = None
-        self._due_ms = 1  # at the first step: files of loaded runs may be without them later
+        self._upkeep_due_ms = 1  # at the first step: files of loaded runs may be without them later
         self._hot_rules = HotRuleScan(keyspace)
 
     @cython.ccall
@@ -197,9 +197,9 @@ class ColdStorage:
     @cython.exceptval(-1, check=False)
     def _next_upkeep_ms(self, now_ms: cython.longlong) -> cython.longlong:
         """Return when files and runs are searched next; 0: there is nothing to be found."""
-        if self.cache.cold_run_totals.run_count > 0 and not self._due_ms:
-            self._due_ms = now_ms + UPKEEP_MS
-        return self._due_ms
+        if self.cache.cold_run_totals.run_count > 0 and not self._upkeep_due_ms:
+            self._upkeep_due_ms = now_ms + UPKEEP_MS
+        return self._upkeep_due_ms
 
     @cython.ccall
     def step(self, now_ms: cython.longlong) -> cython.void:
@@ -217,8 +217,8 @@ class ColdStorage:
             batch = self.next_batch_by_rules(size, now_ms) or self.next_sparse_batch(size)
         if not batch:
             return
-        if not self._due_ms:  # it is not put off: batches may always follow each other
-            self._due_ms = now_ms + UPKEEP_MS
+        if not self._upkeep_due_ms:  # it is not put off: batches may always follow each other
+            self._upkeep_due_ms = now_ms + UPKEEP_MS
         self.is_writing = True
         if self.start_writing is not None:
             self.start_writing(batch)
@@ -228,7 +228,7 @@ class ColdStorage:
     def _begin_upkeep(self, now_ms: int) -> None:
         """Remove files that are not needed, and begin to search for runs to be written again."""
         self.store.remove_unreferenced()
-        self._due_ms = now_ms + UPKEEP_MS if self.store.file_count() else 0
+        self._upkeep_due_ms = now_ms + UPKEEP_MS if self.store.file_count() else 0
         if self._sparse is None and (self.cache.has_new_sparse_run or self.store.has_stale_files()):
             self.cache.has_new_sparse_run = False
             self._sparse = run_rewriting.runs_to_rewrite(self.keyspace, self.run_bytes, self.store.is_stale)

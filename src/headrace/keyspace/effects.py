@@ -14,7 +14,7 @@ from headrace.visibility import Public
 
 
 class OlderForm(NamedTuple):
-    """Older commands that have the same effect as a request."""
+    """Commands of Redis 7.0 that have the effect of a request on a server that knows no others."""
 
     request: list[bytes]  # kept, so that its identity is not used again
     commands: list[list[bytes]]
@@ -27,7 +27,7 @@ class Effects:
     """The effects recorded since the last take()."""
 
     recording: Public[cython.bint]
-    # a replica knows the commands of Redis 7.0 only: commands note such forms of their newer effects
+    # a replica knows only the commands of Redis 7.0: commands note such forms of their newer effects
     needs_older_forms: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, request); never replaced: calls append to it
     # The log's length before these items; the caller of take() advances it.

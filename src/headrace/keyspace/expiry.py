@@ -23,7 +23,7 @@ EXPIRY_MEMORY_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_
 class Expiry:
     """The expiry times of one database's keys, in milliseconds since 1970."""
 
-    times: KeyExpiryTimes  # replaced by clear(): a snapshot may still need it
+    times: KeyExpiryTimes
     sum_of_times: int  # the sum of all times, for the average; a Python int, because it may exceed 64 bits
     memory: MemoryAccount  # memory account of the keyspace
     image: Public[DatabaseImage | None]  # for the snapshot that is being written
@@ -60,14 +60,6 @@ class Expiry:
         self.memory.add(-EXPIRY_MEMORY_BYTES)
         self.sum_of_times -= before
         return True
-
-    @cython.ccall
-    def clear(self) -> cython.void:
-        """Remove all expiry times."""
-        self.memory.add(-EXPIRY_MEMORY_BYTES * self.times.count)
-        self.times = KeyExpiryTimes()
-        self.image = None
-        self.sum_of_times = 0
 
     @cython.ccall
     def get(self, key: bytes) -> cython.longlong:

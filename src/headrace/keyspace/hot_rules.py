@@ -35,7 +35,7 @@ class HotRuleScan:
     _checked_ms: cython.longlong  # when streams were looked at last
     _left: cython.Py_ssize_t  # how many are left in this round
     _changes: cython.longlong  # of the keyspace when this round began
-    _version: cython.longlong  # of RuleRegistry.hot_rule_streams then
+    _version: cython.longlong  # RuleRegistry.hot_rules_version then
     _age_due_ms: cython.longlong  # when HOT-AGE has work without a change; -1: never
 
     def __init__(self, keyspace: Keyspace) -> None:

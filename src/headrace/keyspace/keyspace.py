@@ -513,7 +513,7 @@ class Database:
     def replace(self, key: bytes, value: object) -> cython.void:
         """Set the value of an existing key; its expiry stays.
 
-        If `value` is the present object, changed in place, call account_growth() before.
+        If `value` is the present object, changed in place, call account_growth() first.
         """
         if self.values.find(key) is not value:
             self._set(key, value)

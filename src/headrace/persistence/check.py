@@ -26,7 +26,7 @@ from headrace.persistence.cold.cold_file import SUFFIX
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import ObjectStore
-from headrace.persistence.cold.stored_files import StoredFiles
+from headrace.persistence.cold.uploaded_files import UploadedFiles
 from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.data_directory import LOCK_NAME, DiskDirectory
 from headrace.persistence.recovery import (
@@ -223,7 +223,7 @@ class Checker:
     ) -> None:
         self.report = report
         self.now_ms = now_ms
-        self.stored_files: StoredFiles | None = None
+        self.uploaded_files: UploadedFiles | None = None
         self.keyspace, self.play, self.skipped = new_engine()
         self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
         self.recovery.skip_foreign_types, self.recovery.foreign_advice = True, ""
@@ -266,17 +266,17 @@ class Checker:
         """Let the base of the log refer to the cold files in its directory and in an object store."""
         cold = ColdFiles(files, names.cold_directory)
         store = ObjectStore(cold_store) if cold_store else None
-        self.stored_files = cold.stored_files = StoredFiles(
+        self.uploaded_files = cold.uploaded_files = UploadedFiles(
             files, names.cold_directory, store, is_read_only=True
         )
-        self.stored_files.load()
+        self.uploaded_files.load_records()
         self.keyspace.cold_storage = ColdStorage(self.keyspace, ColdStore(cold))
 
     def check_cold_files(self, files: DiskDirectory, names: LogFileNames, manifest: Manifest) -> None:
         """Read all cold files of the log, and find files beside them that the manifest does not name."""
         loaded = self.keyspace if self.report.damage is None else None
         cold_names = sorted(manifest.cold_names())
-        found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.stored_files)
+        found = check_cold_files(files, names.cold_directory, cold_names, loaded, self.uploaded_files)
         self.report.notes += found.notes()
         self.report.unread_count = len(found.unread_file_names)
         for damage in found.damage:
@@ -349,7 +349,7 @@ class Checker:
         self.report.commands = +self.report.commands  # drops counts of 0
         for database in self.keyspace.databases:
             if database.values:
-                self.report.databases[database.index] = count_database(database, self.now_ms)
+                self.report.databases[database.index] = count_database(database)
         return self.report
 
 
@@ -365,8 +365,8 @@ def _is_snapshot(path: str) -> bool:
         return file.read(max(map(len, SNAPSHOT_HEADS))).startswith(SNAPSHOT_HEADS)
 
 
-def count_database(database: Database, now_ms: int) -> DatabaseCounts:
-    """Count the keys, streams and entries of one database."""
+def count_database(database: Database) -> DatabaseCounts:
+    """Count the keys, streams and entries of one database, including expired keys."""
     found = DatabaseCounts(keys=len(database.values))
     for key, value in database.values.items():
         found.expiring += database.expiry(key) >= 0

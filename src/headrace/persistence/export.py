@@ -29,7 +29,7 @@ from headrace.persistence.check import log_or_snapshot_in
 from headrace.persistence.cold.cold_files import ColdFiles
 from headrace.persistence.cold.cold_store import ColdStore
 from headrace.persistence.cold.object_store import ObjectStore
-from headrace.persistence.cold.stored_files import StoredFiles
+from headrace.persistence.cold.uploaded_files import UploadedFiles
 from headrace.persistence.data_directory import DataDirectory, DirectoryInUse, DiskDirectory, File, write_file
 from headrace.persistence.gradual_writer import gradual_writer
 from headrace.persistence.rdb.file_checksum import crc_of_file
@@ -114,13 +114,13 @@ def loaded_data(
     spilled = ColdFiles(DiskDirectory(temporary), SPILL_DIRECTORY)
     store = ExportStore(ColdFiles(files, names.cold_directory), spilled)
     in_store = ObjectStore(cold_store) if cold_store else None
-    store.files.stored_files = StoredFiles(files, names.cold_directory, in_store, is_read_only=True)
+    store.files.uploaded_files = UploadedFiles(files, names.cold_directory, in_store, is_read_only=True)
     keyspace.cold_storage = ColdStorage(keyspace, store, hot_memory)
     recovery = Recovery(files, keyspace, execute, now_ms, progress)
     recovery.foreign_advice = FOREIGN_ADVICE
     with contextlib.closing(store.files), contextlib.closing(spilled), _locked(files):
         with expiry_suspended(keyspace), errors_with_paths(files):
-            store.files.stored_files.load()
+            store.files.uploaded_files.load_records()
             _read(recovery, files, names, name)
         if keyspace.cold_storage.last_error:
             raise HeadraceError(f"{temporary}: {keyspace.cold_storage.last_error}")

@@ -57,11 +57,11 @@ def write_shared_classes(path: Path) -> None:
             java, class_path = get("java.home"), get("java.class.path")
         if not written.exists():
             raise HeadraceError(f"the JVM did not write its classes: {log.read_text()[-500:].strip()}")
-        check_classes_used(written, java, class_path)
+        check_cds_archive_usable(written, java, class_path)
         os.replace(written, path)
 
 
-def check_classes_used(path: Path, java: str, class_path: str) -> None:
+def check_cds_archive_usable(path: Path, java: str, class_path: str) -> None:
     """Raise ClassesNotUsed if a JVM with Spark's class path ignores the file.
 
     Java 21 ignores it, because Spark's class path names slf4j-api twice, and the file has it once.

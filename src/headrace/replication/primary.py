@@ -6,7 +6,7 @@
 On a replica the stream is that of its own primary, byte for byte: see feed_raw().
 
 All replicas read the same stream, so that positions mean the same everywhere. The stream is translated (see
-translation.py) while a replica, or a replica of a replica, knows the commands of Redis 7.0 only; and for
+translation.py) while a replica, or a replica of a replica, knows only the commands of Redis 7.0; and for
 TRANSLATION_GRACE_MS after the connection of such a replica was lost.
 """
 
@@ -72,12 +72,12 @@ class Replica:
 
     @property
     def knows_redis7_only(self) -> bool:
-        """Whether it follows the stream, or will, and knows the commands of Redis 7.0 only."""
+        """Whether it follows the stream, or will, and knows only the commands of Redis 7.0."""
         return HEADRACE_CAPABILITY not in self.capabilities and not self.rdb_only
 
     @property
     def needs_translation(self) -> bool:
-        """Whether it, or a replica of its own, knows the commands of Redis 7.0 only."""
+        """Whether it, or a replica of its own, knows only the commands of Redis 7.0."""
         return self.knows_redis7_only or self.wants_translation
 
 
@@ -92,7 +92,7 @@ class Primary:
         self.replicas: list[Replica] = []
         self.backlog_max_bytes = 1 << 20  # repl-backlog-size
         self.translates = False  # a replica needs it, or one that may come back
-        self._translated_from = 0  # while it does: the stream has commands of Redis 7.0 only from here on
+        self._translated_from = 0  # while it does: the stream has only commands of Redis 7.0 from here on
         self._returning: list[tuple[int, int]] = []  # position and deadline of replicas that may come back
         self._translated = LogBuffer()
         self._position = 0  # of the end of the stream while there is no backlog

@@ -49,7 +49,7 @@ _PONG, _AUTH, _PORT, _ADDRESS, _CAPA, _PSYNC, _SIZE, _SNAPSHOT, _LOADING, _STREA
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """How a replica introduces itself."""
+    """What a replica tells its primary about itself, and how long it waits for bytes of the primary."""
 
     listening_port: int
     announced_address: str = ""  # empty: the address that the primary sees

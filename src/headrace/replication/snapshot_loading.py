@@ -80,7 +80,10 @@ def selected_database(loaded: LoadedSnapshot) -> int:
 
 
 def settings_for_loading(settings: Settings) -> Settings:
-    """Return the settings of the keyspace that a snapshot is loaded into: read_rdb() changes them."""
+    """Return new settings for the keyspace that a snapshot is loaded into, because read_rdb() changes them.
+
+    They have only the settings that loading depends on.
+    """
     made = Settings()
     made.databases = settings.databases
     made.stream_idmp_duration = settings.stream_idmp_duration

@@ -116,7 +116,7 @@ class ServerHost(ServerInterface):
 
     # Clients, and the process.
 
-    def client_buffer_bytes(self, session: Session) -> tuple[int, int]:
+    def query_buffer_sizes(self, session: Session) -> tuple[int, int]:
         """Return the bytes of requests that wait to be executed, and the bytes free for more."""
         connection = session.transport
         if connection is None:

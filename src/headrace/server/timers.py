@@ -22,10 +22,11 @@ IDLE_CHECK_INTERVAL_MS = 1000  # how often idle clients are searched for while n
 
 
 class Timers:
-    """Run periodic work: `hz` times a second while requests arrive, else when a check is due.
+    """Runs periodic work: `hz` times a second while requests arrive, else when a check is due.
 
-    Without requests, idle clients, handshakes and soft limits are checked once a second. The log, snapshots
-    and replication say when they need the next run. If nothing needs one, the timer does not run.
+    While no requests arrive, it checks idle clients, TLS handshakes and soft limits of output buffers once a
+    second. The log, snapshots and replication say when they need the next run. If nothing needs one, the
+    timer does not run.
     """
 
     def __init__(

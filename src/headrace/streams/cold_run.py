@@ -345,8 +345,8 @@ class ColdRun:
 class RunCache:
     """The inner nodes of the runs that were used last, of all streams of a keyspace.
 
-    A run that is freed leaves the cache by itself. The run that was added last is not evicted, so its nodes
-    stay in the cache at least until another run is added.
+    A run that is freed leaves the cache by itself. put() does not evict the run that it adds, so its nodes
+    stay in the cache until another run is added, or release() or set_limit() is called.
     """
 
     source: Public[Any]  # a RunSource
@@ -386,7 +386,7 @@ class RunCache:
             self._remove_oldest()
 
     def set_limit(self, limit: int) -> None:
-        """Set how many bytes it may have, and evict what is more."""
+        """Set the limit in bytes, and evict the least recently used runs until the cache is within it."""
         self.limit = limit
         self.release(self.memory.total - limit)
 

@@ -47,7 +47,7 @@ def entries_read_at(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
 
 
 @cython.ccall
-def lag(stream: Stream, group: Group) -> cython.longlong:
+def lag_or_unknown(stream: Stream, group: Group) -> cython.longlong:
     """Return how many entries the group has still to read; -1 if unknown (the reply is then nil)."""
     passed: cython.longlong
     added: cython.longlong = mem.as_signed(stream.entries_added)
@@ -73,7 +73,7 @@ def lag(stream: Stream, group: Group) -> cython.longlong:
 @cython.exceptval(-1, check=False)
 def lag_is_known(stream: Stream, group: Group) -> cython.bint:
     """Return whether the lag of the group is known."""
-    return lag(stream, group) != UNKNOWN
+    return lag_or_unknown(stream, group) != UNKNOWN
 
 
 @cython.ccall
@@ -109,7 +109,7 @@ def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython
         if not stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
             passed = _passed_at(stream, group, ms, seq)
         if passed == UNKNOWN:
-            group.lost_unread = stream.lost_unread_count(group)
+            group.lost_unread_base = stream.lost_unread_count(group)
     is_lower: cython.bint = stream_id.before(ms, seq, group.last_ms, group.last_seq)
     group.last_ms = ms
     group.last_seq = seq

@@ -44,7 +44,7 @@ class Group:
     memory: MemoryAccount
     consumers_by_name: dict[bytes, Consumer]  # of a frozen copy: empty
     passed_count: Public[cython.longlong]  # -1: not known before the next delivery
-    lost_unread: Public[cython.longlong]  # those that passed_count does not show any more
+    lost_unread_base: Public[cython.longlong]  # those that passed_count does not show any more
     lost_pending_count: Public[cython.longlong]  # removed from the pending entries, because they were deleted
     logged_unread_count: Public[cython.longlong]  # of the lost entries, those that the log has named
     logged_pending_count: Public[cython.longlong]
@@ -62,7 +62,7 @@ class Group:
         self.last_seq = seq
         self.entries_read = entries_read
         self.passed_count = -1
-        self.lost_unread = self.lost_pending_count = 0
+        self.lost_unread_base = self.lost_pending_count = 0
         self.logged_unread_count = self.logged_pending_count = 0
         self.losses_logged_ms = -1
         self.has_unlogged_losses = False
@@ -209,7 +209,7 @@ class Group:
     def _twin(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
         other.passed_count = self.passed_count
-        other.lost_unread = self.lost_unread
+        other.lost_unread_base = self.lost_unread_base
         other.lost_pending_count = self.lost_pending_count
         other.logged_unread_count = self.logged_unread_count
         other.logged_pending_count = self.logged_pending_count

@@ -200,8 +200,8 @@ class KeyOrder:
         self.queues_by_slot[slot] = None
         queue.count -= 1
         if queue.count == 0:
-            if queue.value is not None:
-                del self._shard(queue.value)[queue.value]
+            if queue.ordering_value is not None:
+                del self._shard(queue.ordering_value)[queue.ordering_value]
             self._cancel_check(queue)
             self._update_account(queue)
         elif queue.holder != NO_HOLDER:
@@ -552,7 +552,7 @@ class KeyOrder:
             if queue is None:
                 assert not self.are_values_read
                 continue
-            assert queue.value is None or self.queue_of_value(queue.value) is queue
+            assert queue.ordering_value is None or self.queue_of_value(queue.ordering_value) is queue
             if self._waits(slot):
                 waiting += 1
                 continue
@@ -571,7 +571,7 @@ class KeyOrder:
         ]
         assert set(known) <= set(self.by_id.slots())
         values: set[bytes] = {value for shard in self.shards for value in shard}
-        assert {queue.value for queue in self.queues_by_slot if queue is not None} - {None} == values
+        assert {queue.ordering_value for queue in self.queues_by_slot if queue is not None} - {None} == values
 
     @cython.cfunc
     def _check_account(self) -> cython.void:

@@ -27,7 +27,7 @@ SEVERAL_HOLDERS = cython.declare(cython.Py_ssize_t, -1)
 class KeyQueue:
     """The pending entries of one value."""
 
-    value: bytes | None  # None: the entry does not have the field
+    ordering_value: bytes | None  # None: the entry does not have the field
     count: cython.Py_ssize_t  # of its entries
     # The number of the consumer that owns the delivered entries; NO_HOLDER, SEVERAL_HOLDERS.
     holder: cython.Py_ssize_t
@@ -43,7 +43,7 @@ class KeyQueue:
     is_free: cython.bint  # it is in KeyOrder.free_queues
 
     def __init__(self, value: bytes | None) -> None:
-        self.value = value
+        self.ordering_value = value
         self.count = 0
         self.holder = NO_HOLDER
         self.delivered_slot = NO_SLOT
@@ -117,8 +117,8 @@ class KeyQueue:
     def memory_bytes(self) -> cython.Py_ssize_t:
         """Return about how many bytes the queue takes, with its items in the containers of the KeyOrder."""
         total: cython.Py_ssize_t = memory_account.KEY_QUEUE_BYTES
-        if self.value is not None:
-            total += memory_account.QUEUE_VALUE_BYTES + len(self.value)
+        if self.ordering_value is not None:
+            total += memory_account.QUEUE_VALUE_BYTES + len(self.ordering_value)
         if self.other_delivered_slots is not None:
             total += memory_account.QUEUE_DELIVERED_BYTES * len(self.other_delivered_slots)
         if self.waiting_ids is not None:

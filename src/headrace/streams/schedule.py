@@ -53,12 +53,12 @@ class DueQueue:
     """The entries of one due time: milliseconds and sequence numbers of their IDs, in order."""
 
     due: cython.longlong
-    ids: array[int]
+    id_parts: array[int]
     next_index: cython.Py_ssize_t
 
     def __init__(self, due: cython.longlong) -> None:
         self.due = due
-        self.ids = array("Q")
+        self.id_parts = array("Q")
         self.next_index = 0
 
 
@@ -165,7 +165,7 @@ class Schedule:
         queue.next_index += 2
         self.last_popped_queue = queue
         self.count -= 1
-        return queue.due, queue.ids[queue.next_index - 2], queue.ids[queue.next_index - 1]
+        return queue.due, queue.id_parts[queue.next_index - 2], queue.id_parts[queue.next_index - 1]
 
     def put_back(self, retry_ms: int) -> None:
         """Put back the entry of the last pop_due(). Nothing is due before retry_ms then."""
@@ -180,7 +180,7 @@ class Schedule:
         """Remove the first queue if its entries are popped."""
         queue: DueQueue | None = self.last_popped_queue
         self.last_popped_queue = None
-        if queue is not None and queue.next_index == len(queue.ids):
+        if queue is not None and queue.next_index == len(queue.id_parts):
             heappop(self.due_time_heap)
             del self.queues[queue.due]
 
@@ -200,8 +200,8 @@ class Schedule:
             if queue is None:
                 queue = self.queues[due] = DueQueue(due)
                 heappush(self.due_time_heap, due)
-            queue.ids.append(bucket[self.open_bucket_at + 1])
-            queue.ids.append(bucket[self.open_bucket_at + 2])
+            queue.id_parts.append(bucket[self.open_bucket_at + 1])
+            queue.id_parts.append(bucket[self.open_bucket_at + 2])
             self.open_bucket_at += NUMBERS_PER_ENTRY
             left -= 1
             if self.open_bucket_at == len(bucket):

@@ -647,19 +647,19 @@ class Stream:
     def lost_unread_count(self, group: Group) -> cython.longlong:
         """Return how many entries were removed before the group read them; see group.py.
 
-        While the group's last ID is in a run that cannot be read, these are only those in `lost_unread`.
+        While the group's last ID is in a run that cannot be read, these are only those in `lost_unread_base`.
         """
         if group.passed_count < 0:
-            return group.lost_unread
+            return group.lost_unread_base
         undelivered: cython.longlong = self.undelivered_count_or_unknown(group)
         if undelivered < 0:
-            return group.lost_unread
+            return group.lost_unread_base
         accounted: cython.ulonglong = mem.as_unsigned(group.passed_count) + mem.as_unsigned(undelivered)
-        return group.lost_unread + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
+        return group.lost_unread_base + max(mem.as_signed(mem.sub_u64(self.entries_added, accounted)), 0)
 
     @cython.ccall
     def start_counting_losses(self, group: Group) -> cython.void:
-        """Count lost entries from now on; `lost_unread` of the group has those before.
+        """Count lost entries from now on; `lost_unread_base` of the group has those before.
 
         If the group's last ID is in a run that cannot be read, they are counted from the next delivery on.
         """
@@ -777,7 +777,7 @@ class Stream:
             for group in self.groups():
                 if self._must_store_losses(group):
                     found.append(
-                        (group.name, group.passed_count, group.lost_unread, group.lost_pending_count)
+                        (group.name, group.passed_count, group.lost_unread_base, group.lost_pending_count)
                     )
         return found
 

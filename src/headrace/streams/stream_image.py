@@ -84,7 +84,7 @@ class StreamImage:
     idmp_duration_s: cython.longlong
     idmp_maxsize: cython.longlong
     rules: StreamRules | None
-    # name, passed, lost_unread, lost_pending of groups that have lost entries, or seem to have
+    # name, passed, lost_unread_base, lost_pending of groups that have lost entries, or seem to have
     losses_by_group: list[tuple[bytes, int, int, int]]
     # The current node.
     node_ms: cython.ulonglong

@@ -264,7 +264,7 @@ class PolicyTrim:
     minid_seq: cython.ulonglong
     deletions: Deletions | None
     # Before it run() removed all that it may; None: that is so up to its threshold.
-    end: StreamId | None
+    trimmed_before: StreamId | None
     # Entries after it have not been read by all groups; None: that does not matter.
     lowest_last_id: StreamId | None
     damage: DamagedColdRun | None  # why run() ended before a run
@@ -286,7 +286,7 @@ class PolicyTrim:
         self.minid_ms = ms
         self.minid_seq = seq
         self.deletions = log
-        self.end = None
+        self.trimmed_before = None
         self.damage = None
         self.lowest_last_id = references.lowest_last_id(stream) if policy == references.ACKED else None
 
@@ -357,7 +357,7 @@ class PolicyTrim:
             node = node_module.node_of_cursor(cursor)
             if self._is_beyond(node):
                 break
-            self.end = StreamId(node.ms, node.seq)
+            self.trimmed_before = StreamId(node.ms, node.seq)
             if stream.length <= self.maxlen:
                 break
             try:
@@ -367,11 +367,11 @@ class PolicyTrim:
                     raise
                 self.damage = damage
                 break
-            self.end = None
+            self.trimmed_before = None
             for node in nodes:
                 more = stream.length > self.maxlen and not _is_above(limit, removed + node.live_count)
                 if not more:
-                    self.end = StreamId(node.ms, node.seq)
+                    self.trimmed_before = StreamId(node.ms, node.seq)
                     break
                 more = self._delete_from(node)
                 if node.live_count == 0:
@@ -389,7 +389,7 @@ class PolicyTrim:
     def _delete_from(self, node: Node) -> cython.bint:
         """Delete the entries of node that the policy permits; return False if the trim ends in it.
 
-        Set `end` if that is not because of the threshold or of the groups.
+        Set `trimmed_before` if that is not because of the threshold or of the groups.
         """
         gone: cython.longlong = 0
         excess: cython.longlong = mem.as_signed(self.stream.length - self.maxlen)
@@ -409,7 +409,7 @@ class PolicyTrim:
                     break
             elif excess == gone and not walk.deleted:
                 is_decided = True
-                self.end = StreamId(walk.ms, walk.seq)
+                self.trimmed_before = StreamId(walk.ms, walk.seq)
                 break
             if walk.deleted:
                 continue
@@ -420,7 +420,7 @@ class PolicyTrim:
                 self.stream.mark_deleted(walk)
                 gone += 1
         if not whole and not is_decided and last is not None and last.precedes(ID_MAX):
-            self.end = last.successor()
+            self.trimmed_before = last.successor()
         _record_deletions(self.stream, node, gone)
         return whole
 

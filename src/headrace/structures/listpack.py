@@ -159,7 +159,9 @@ class Listpack:
 
     @cython.ccall
     def transfer_buffer(self) -> Listpack:
-        """Return a new, empty listpack that takes over the block; keep a copy of exactly the needed size.
+        """Return a new, empty listpack that takes over this one's block.
+
+        This one keeps its bytes in a new block of exactly their size.
 
         A block above TRANSFER_BYTES_MAX is not passed on: it is shrunk, and the new listpack has a new block.
         Filling listpacks one after the other this way allocates the full ones at their final size, next to

@@ -38,7 +38,7 @@ class RaxCursor:
 
     # Results of _descend: the value of the key or NO_VALUE, and on either side the last edge passed, as a
     # node, the index of the edge in it, and how many bytes of the key lead to that node.
-    found_value: object
+    exact_match_value: object
     before_node: RaxNode | None
     before_index: cython.Py_ssize_t
     before_key_length: cython.Py_ssize_t
@@ -59,7 +59,7 @@ class RaxCursor:
         self.p = self.buf
         self.used = 0
         self.before_index = self.before_key_length = self.after_index = self.after_key_length = 0
-        self.found_value = rax.NO_VALUE
+        self.exact_match_value = rax.NO_VALUE
         self.before_node = self.after_node = None
         self._clear_position()
 
@@ -75,8 +75,8 @@ class RaxCursor:
             op = ">="
             key = b""
         self._descend(key)
-        if self.found_value is not rax.NO_VALUE and op in (">=", "<=", "="):
-            return self._set_position(key, self.found_value)
+        if self.exact_match_value is not rax.NO_VALUE and op in (">=", "<=", "="):
+            return self._set_position(key, self.exact_match_value)
         if op in (">=", ">"):
             return self._first(self.after_node, self.after_index, key, self.after_key_length)
         if op in ("<=", "<"):
@@ -112,7 +112,7 @@ class RaxCursor:
         index: cython.Py_ssize_t
         node: RaxNode = self.tree.root
         child: object
-        self.found_value = rax.NO_VALUE
+        self.exact_match_value = rax.NO_VALUE
         self.before_node = self.after_node = None
         while at < n:
             edge_count = len(node.edges)
@@ -143,13 +143,13 @@ class RaxCursor:
                 child = node.child
             if type(child) is not RaxNode:
                 if at + step == n:
-                    self.found_value = child
+                    self.exact_match_value = child
                 elif edge_count > 0:  # not the root of an empty tree
                     self._set_before(node, index, at)
                 return
             node = child
             at += step
-        self.found_value = node.value
+        self.exact_match_value = node.value
         if node.edges:
             self._set_after(node, 0, at)
 

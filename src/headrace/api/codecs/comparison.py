@@ -64,7 +64,7 @@ def _equal(value: Any, back: Any) -> bool:
 
 
 def describe_difference(value: Any, back: Any) -> str:
-    """Return the end of an error message: what a stored value would come back as."""
+    """Return the end of an error message: how a stored value would differ when it is read again."""
     if value is MISSING:
         return f"is not set, and would come back as {short_repr(back)}"
     return "would be lost" if back is MISSING else f"would come back as {short_repr(back)}"

@@ -23,7 +23,10 @@ from headrace.errors import CommandError, HeadraceError
 
 
 class PendingEntryActions:
-    """Requests about entries that are pending with this consumer. Used under the Worker's lock."""
+    """Makes the requests that redeliver, renew, release or give up this consumer's pending entries.
+
+    The caller must hold the Worker's lock.
+    """
 
     def __init__(
         self,

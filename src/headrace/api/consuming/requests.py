@@ -14,7 +14,7 @@ CLAIM_NOTHING_IDLE_MS = b"%d" % ((1 << 63) - 1)  # milliseconds
 
 
 class ConsumerRequestBuilder:
-    """Builds the requests of one consumer."""
+    """Builds the requests of one consumer: methods return the arguments of a request, and send nothing."""
 
     __slots__ = (
         "_consumer_key",

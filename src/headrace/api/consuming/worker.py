@@ -590,7 +590,7 @@ class Worker:
                 rows = [row for row in rows if row[2] < self._lease_ms and row[3] > 0]
             found = [row[0] for row in rows if not self._in_flight.has(row[0])]
             for key in found:
-                self._schedule_claimed(key, self._clock())
+                self._schedule_pending(key, self._clock())
             now = self._clock()
             return (
                 self._entry_requests.renew_without_check([self._in_flight.by_id[key] for key in found], now)
@@ -620,7 +620,7 @@ class Worker:
                     self._in_flight.by_id[key].lease_renewed_ms = asked_at
                     self._in_flight.by_id[key].lost = False
                 elif key not in self._in_flight.unsent_acks:
-                    self._schedule_claimed(key, asked_at)
+                    self._schedule_pending(key, asked_at)
                     self.counters.claimed += 1
             self.counters.missing += len(deleted[0]) if deleted else 0
 
@@ -630,7 +630,7 @@ class Worker:
             self._on_fetch_failed,
         )
 
-    def _schedule_claimed(self, key: bytes, seen: int) -> None:
+    def _schedule_pending(self, key: bytes, seen: int) -> None:
         """Schedule an entry that is pending with this consumer and not begun: it is due now."""
         self._idle_since_ms = None
         delivery = Delivery(key, [], seen, self, self._codec)

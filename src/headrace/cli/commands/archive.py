@@ -191,11 +191,10 @@ class PrintingObserver(ArchiveObserver):
 
 def print_inexact_counts(console: Console, job: ArchiveJob) -> None:
     """Print how many entries are kept whole, and which columns have values that did not fit."""
-    if job.kept_exact:
+    if job.kept_exact_count:
         console.print(
-            f"{job.kept_exact:,} of {job.written_entries:,} entries have fields that their columns cannot "
-            "hold "
-            "exactly; they are kept whole in _exact",
+            f"{job.kept_exact_count:,} of {job.written_entries:,} entries have fields that their columns "
+            "cannot hold exactly; they are kept whole in _exact",
             soft_wrap=True,
         )
     if text := summarize_misfits(job.misfits):

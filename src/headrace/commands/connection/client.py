@@ -194,7 +194,7 @@ def list_flags(session: Session) -> bytes:
 
 def list_line_with_buffers(call: Call, session: Session) -> bytes:
     """Return the session's line of CLIENT LIST, with the sizes of its buffers."""
-    return list_line(session, call.now, call.server.client_buffer_bytes(session))
+    return list_line(session, call.now, call.server.query_buffer_sizes(session))
 
 
 def run_info(call: Call) -> None:

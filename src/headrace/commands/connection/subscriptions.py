@@ -77,7 +77,7 @@ class PubSub:
         self.channel_subscribers.setdefault(name, {})[session] = None
         if name not in session.channels:
             session.channels[name] = None
-            self._count(session, SUBSCRIPTION_OVERHEAD_BYTES + len(name))
+            self._update_counts(session, SUBSCRIPTION_OVERHEAD_BYTES + len(name))
 
     @cython.ccall
     def subscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
@@ -87,7 +87,7 @@ class PubSub:
         self.pattern_subscribers.setdefault(glob, {})[session] = None
         if glob not in session.patterns:
             session.patterns[glob] = None
-            self._count(session, SUBSCRIPTION_OVERHEAD_BYTES + len(glob))
+            self._update_counts(session, SUBSCRIPTION_OVERHEAD_BYTES + len(glob))
 
     @cython.ccall
     def unsubscribe(self, session: Session, name: bytes) -> cython.void:
@@ -95,7 +95,7 @@ class PubSub:
         if name in session.channels:
             del session.channels[name]
             remove_listener(self.channel_subscribers, name, session)
-            self._count(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(name))
+            self._update_counts(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(name))
 
     @cython.ccall
     def unsubscribe_pattern(self, session: Session, glob: bytes) -> cython.void:
@@ -105,7 +105,7 @@ class PubSub:
             remove_listener(self.pattern_subscribers, glob, session)
             if glob not in self.pattern_subscribers:
                 del self.globs[glob]
-            self._count(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(glob))
+            self._update_counts(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(glob))
 
     @cython.ccall
     def subscribe_shard(self, session: Session, name: bytes) -> cython.void:
@@ -113,7 +113,7 @@ class PubSub:
         self.shard_channel_subscribers.setdefault(name, {})[session] = None
         if name not in session.shard_channels:
             session.shard_channels[name] = None
-            self._count(session, SUBSCRIPTION_OVERHEAD_BYTES + len(name))
+            self._update_counts(session, SUBSCRIPTION_OVERHEAD_BYTES + len(name))
 
     @cython.ccall
     def unsubscribe_shard(self, session: Session, name: bytes) -> cython.void:
@@ -121,7 +121,7 @@ class PubSub:
         if name in session.shard_channels:
             del session.shard_channels[name]
             remove_listener(self.shard_channel_subscribers, name, session)
-            self._count(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(name))
+            self._update_counts(session, -SUBSCRIPTION_OVERHEAD_BYTES - len(name))
 
     @cython.ccall
     def unsubscribe_all(self, session: Session) -> cython.void:
@@ -272,7 +272,7 @@ class PubSub:
         reply.drop_unsent()
 
     @cython.cfunc
-    def _count(self, session: Session, added_bytes: cython.Py_ssize_t) -> cython.void:
+    def _update_counts(self, session: Session, added_bytes: cython.Py_ssize_t) -> cython.void:
         """Update the session's number of subscriptions and their memory; switch keyspace events."""
         session.subscription_bytes += added_bytes
         session.subscription_count = (

@@ -58,7 +58,9 @@ class GroupOptions:
     make_stream: cython.bint
     entries_read: cython.longlong
     entries_read_at: cython.Py_ssize_t  # index of entries_read in argv; 0: not given
-    loss_counters: list[int]  # passed, lost_unread and lost_pending of the group; only in a rewritten log
+    loss_counters: list[
+        int
+    ]  # passed, lost_unread_base and lost_pending of the group; only in a rewritten log
 
     def __init__(self) -> None:
         self.make_stream = False
@@ -170,7 +172,7 @@ def run_set_id(call: Call) -> None:
     options.cap_entries_read(call, stream)
     group.entries_read = options.entries_read
     if options.loss_counters:
-        group.passed_count, group.lost_unread, group.lost_pending_count = options.loss_counters
+        group.passed_count, group.lost_unread_base, group.lost_pending_count = options.loss_counters
     if call.replayed():  # the log has named them when the group read
         loss_log.mark_as_logged(stream, group)
     record_group_change(call, b"xgroup-setid")

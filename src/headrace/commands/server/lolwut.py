@@ -32,7 +32,10 @@ def draw(columns: int, rows: int, seed: bytes) -> list[str]:
 
 
 def run_lolwut(call: Call) -> None:
-    """LOLWUT: reply with a drawing and the version. VERSION is accepted, and a size after it."""
+    """LOLWUT [VERSION version [columns [rows]]]: reply with a drawing and the version of the server.
+
+    The given version is ignored.
+    """
     numbers = []
     if len(call.argv) > 2 and call.argv[1].upper() == b"VERSION":
         numbers = [parse_i64(word) for word in call.argv[2:]]

@@ -24,7 +24,7 @@ def all_client_buffer_bytes(call: Call) -> int:
     """Return the bytes of all clients' buffers."""
     clients = call.engine.clients.values()
     return sum(
-        session.reply.cap + session.subscription_bytes + sum(call.server.client_buffer_bytes(session))
+        session.reply.cap + session.subscription_bytes + sum(call.server.query_buffer_sizes(session))
         for session in clients
     )
 

@@ -206,7 +206,7 @@ def write_rules(reply: ReplyWriter, rules: Rules | None) -> cython.void:
 @cython.cfunc
 def write_position_and_lag(reply: ReplyWriter, stream: Stream, group: Group) -> cython.void:
     """Write the group's position and its lag; null for an unknown number."""
-    lag: cython.longlong = delivery.lag(stream, group)
+    lag: cython.longlong = delivery.lag_or_unknown(stream, group)
     reply.bulk(b"last-delivered-id")
     reply.stream_id(group.last_ms, group.last_seq)
     reply.bulk(b"entries-read")

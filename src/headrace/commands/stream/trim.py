@@ -373,7 +373,7 @@ class TrimOptions:
         no substitute: it may be an entry that is still referenced, or a tombstone, and removed entries may
         lie after it.
         """
-        end: StreamId | None = None if self.policy_trim is None else self.policy_trim.end
+        end: StreamId | None = None if self.policy_trim is None else self.policy_trim.trimmed_before
         if self.strategy == MAXLEN:
             if self.removed_count == 0:
                 words[self.threshold_at] = stream_id.format_decimal(mem.as_signed(stream.length))
@@ -548,7 +548,7 @@ def run_set_id(call: Call) -> None:
     restarts: cython.bint = stream.length == 0 and request.last_id.precedes(stream.last_id())
     group: Group
     for group in stream.groups():
-        group.lost_unread = 0 if restarts else stream.lost_unread_count(group)
+        group.lost_unread_base = 0 if restarts else stream.lost_unread_count(group)
         group.pending.note_deleted_through(-1)  # the ID of a deleted entry may be given again
     stream.last_ms = request.last_id.ms
     stream.last_seq = request.last_id.seq

@@ -26,7 +26,7 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class EncodedEffects:
-    """The bytes of the first `count` effects of a turn, of which the replicas have the first `fed_count`."""
+    """The first `count` effects of a turn, encoded. The first `fed_count` were fed to the replicas."""
 
     count: Public[cython.Py_ssize_t]
     fed_count: cython.Py_ssize_t

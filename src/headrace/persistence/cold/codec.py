@@ -1,7 +1,7 @@
 """Compression of cold runs. The number of a codec is stored with each run.
 
-Zstandard is preferred: docs/performance.md compares the codecs. It is a package of its own; without it runs
-are compressed by zlib, which is in the standard library.
+Zstandard is preferred: docs/performance.md compares the codecs. It needs the package
+`zstandard`; if that is not installed, runs are compressed with zlib, which is in the standard library.
 """
 
 from __future__ import annotations

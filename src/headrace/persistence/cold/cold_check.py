@@ -13,7 +13,7 @@ from headrace.persistence.cold.cold_file import IndexEntry
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.run_place import RunPlace
 from headrace.persistence.cold.stored_file_check import check_stored_file
-from headrace.persistence.cold.stored_files import StoredFiles
+from headrace.persistence.cold.uploaded_files import UploadedFiles
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory
 from headrace.plurals import plural
@@ -66,7 +66,7 @@ def check_cold_files(
     directory: str,
     names: Iterable[str],
     keyspace: Keyspace | None,
-    stored: StoredFiles | None = None,
+    stored: UploadedFiles | None = None,
 ) -> ColdCheckResult:
     """Read all cold files that a manifest names.
 
@@ -85,7 +85,7 @@ def check_cold_files(
         if cold_file.file_number(name) and name not in readable:
             check.orphans.append(f"{directory}/{name}")
             check.orphan_bytes += files.size(f"{directory}/{name}")
-    for key, run in _runs(keyspace) if keyspace is not None else ():
+    for key, run in _referenced_runs(keyspace) if keyspace is not None else ():
         place = run.storage_location
         assert isinstance(place, RunPlace)
         if place.file.name in check.unread_file_names:
@@ -104,7 +104,7 @@ def check_cold_files(
 
 
 def _check_copies(
-    check: ColdCheckResult, files: DataDirectory, path: str, name: str, stored: StoredFiles | None
+    check: ColdCheckResult, files: DataDirectory, path: str, name: str, stored: UploadedFiles | None
 ) -> set[IndexEntry]:
     """Read a file where it is: in the data directory, the object store or both; return the readable runs."""
     reports: list[ColdFileReport] = []
@@ -125,7 +125,7 @@ def _check_copies(
     return {run for report in reports for run in report.runs}
 
 
-def _runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:
+def _referenced_runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:
     """Yield the cold runs of all streams, with the keys of these."""
     for database in keyspace.databases:
         for key, value in database.values.items():

@@ -7,7 +7,7 @@
 A run is durable when write() returns it. A file is only appended to, and never after an error: the next
 write begins another one. A number is not used again while this object lives.
 
-With an object store a file may be there as well, or only there: stored_files.py.
+With an object store a file may be there as well, or only there: uploaded_files.py.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from headrace.persistence.cold.cold_file_writer import ColdFileWriter
 from headrace.persistence.cold.object_store import StoreError
 from headrace.persistence.cold.open_files import COPY_SUFFIX, KeptFile, OpenFiles
 from headrace.persistence.cold.run_place import RunPlace
-from headrace.persistence.cold.stored_files import (
+from headrace.persistence.cold.uploaded_files import (
     GIVE_URL_ADVICE,
     RECORD_SUFFIX,
     StoredFile,
-    StoredFiles,
+    UploadedFiles,
     number_in_name,
 )
 from headrace.persistence.damage import Damaged
@@ -151,7 +151,7 @@ class ColdFiles:
         self._owner = ""  # the identity of the log whose manifest names the files; "": none has named any
         self._writer: ColdFileWriter | None = None
         self._current: ColdFile | None = None
-        self.stored_files: StoredFiles | None = None  # None: there is no object store
+        self.uploaded_files: UploadedFiles | None = None  # None: there is no object store
         self.on_sealed: Callable[[str], object] | None = None  # nothing is appended to this file any more
 
     def path(self, name: str) -> str:
@@ -268,10 +268,10 @@ class ColdFiles:
                     text = "%s, at byte %d: %s: it is read from the object store instead"
                     logging.getLogger("headrace").warning(text, file.path, place.offset, error.what)
                     file.is_local = False
-        assert self.stored_files is not None
+        assert self.uploaded_files is not None
         what = ""
         try:
-            return self.stored_files.read(
+            return self.uploaded_files.read(
                 file.name, place.offset, place.size, lambda data: decode(data, place.checksum), seconds
             )
         except (DamagedBytes, MissingCodec, StoreError) as error:
@@ -366,8 +366,8 @@ class ColdFiles:
             else:
                 removed += 1
                 self._open_files.close_file(path)
-                if self.stored_files is not None:
-                    self.stored_files.discard(name)
+                if self.uploaded_files is not None:
+                    self.uploaded_files.schedule_deletion(name)
             with self._lock:
                 self._removing.discard(name)
         return removed
@@ -591,7 +591,7 @@ class ColdFiles:
         if not cold_file.file_number(name):
             raise Damaged(0, "this is not the name of a cold file", path)
         file = ColdFile(name, path)
-        stored = self.stored_files.get(name) if self.stored_files is not None else None
+        stored = self.uploaded_files.get(name) if self.uploaded_files is not None else None
         end = None
         try:
             with self._open_files.reading(path) as source:
@@ -615,8 +615,8 @@ class ColdFiles:
     def _find_in_store(self, name: str) -> StoredFile | None:
         """Return a file without a local copy; None if the store has none either. Raises Damaged."""
         try:
-            if self.stored_files is not None:
-                return self.stored_files.find(name)
+            if self.uploaded_files is not None:
+                return self.uploaded_files.find(name)
             if self.files.exists(self.path(name) + RECORD_SUFFIX):
                 raise Damaged(0, "the file is in an object store", self.path(name), GIVE_URL_ADVICE)
             return None

@@ -15,7 +15,7 @@ import secrets
 from headrace.errors import HeadraceError
 from headrace.persistence.aof.file_names import COLD_OWNER, LogFileNames
 from headrace.persistence.aof.manifest import Manifest, write_all
-from headrace.persistence.cold.stored_files import number_in_name
+from headrace.persistence.cold.uploaded_files import number_in_name
 from headrace.persistence.damage import Damaged
 from headrace.persistence.data_directory import DataDirectory, replace_file
 from headrace.plurals import plural

@@ -63,7 +63,7 @@ class ColdStore(RunStore):
             failed_at, error = self._failed[run]
             if time.monotonic() - failed_at < FAILURE_REMEMBERED_S:
                 raise DamagedColdRun(error.file, error.offset, error.what)
-        if in_place and not self.may_wait and self.start_in_thread is not None:
+        if in_place and not self.may_wait_for_object_store and self.start_in_thread is not None:
             self._request(place, self.start_in_thread)
             raise DamagedColdRun(place.file.path, place.offset, READING_FROM_STORE_MESSAGE)
         try:

@@ -33,7 +33,7 @@ from headrace.persistence.cold.object_store import (
     StoreUnreachable,
 )
 from headrace.persistence.cold.store_identity import ForeignStore
-from headrace.persistence.cold.stored_files import StoredFile, StoredFiles, file_of_object, object_name
+from headrace.persistence.cold.uploaded_files import StoredFile, UploadedFiles, file_of_object, object_name
 from headrace.persistence.cold.whole_file_check import check_checksums
 from headrace.plurals import plural
 
@@ -61,7 +61,7 @@ class ObjectUploader:
         """
         self.cold_files = cold
         self.store = store
-        self.stored_files = StoredFiles(cold.files, cold.directory, store)
+        self.uploaded_files = UploadedFiles(cold.files, cold.directory, store)
         self.local_bytes_max = local_bytes
         self.uploads = self.failures = self.deletions = 0
         self.last_error = ""  # of uploads and deletions; empty: the last attempt of all succeeded
@@ -89,9 +89,9 @@ class ObjectUploader:
             ForeignStore: if the store belongs to another directory.
             OSError: if the directory cannot be read.
         """
-        self.stored_files.load()
-        self.cold_files.stored_files = self.stored_files
-        self.stored_files.on_discard = self._wake.set
+        self.uploaded_files.load_records()
+        self.cold_files.uploaded_files = self.uploaded_files
+        self.uploaded_files.on_deletion_scheduled = self._wake.set
         self.cold_files.on_sealed = self._on_sealed
         if seconds <= 0:
             return
@@ -105,9 +105,9 @@ class ObjectUploader:
 
     def begin(self) -> None:
         """Start the thread: the data are loaded, and the cold files that nothing refers to are removed."""
-        for name in self.stored_files.names():
+        for name in self.uploaded_files.names():
             if not self.cold_files.is_known(name):
-                self.stored_files.discard(name)
+                self.uploaded_files.schedule_deletion(name)
         for name in self.cold_files.sealed_names():
             self._on_sealed(name)
         self._thread = threading.Thread(target=self._run, name="cold-store", daemon=True)
@@ -140,7 +140,7 @@ class ObjectUploader:
 
     def _on_sealed(self, name: str) -> None:
         """Have a file uploaded, unless the store has it."""
-        if self.stored_files.get(name) is None:
+        if self.uploaded_files.get(name) is None:
             with self._lock:
                 self._waiting[name] = None
             self._wake.set()
@@ -195,8 +195,8 @@ class ObjectUploader:
 
     def _claim(self) -> None:
         """Learn whether the store is that of this directory. Raises ForeignStore, StoreError, OSError."""
-        names = self.stored_files.names()
-        some = self.stored_files.get(names[0]) if names else None
+        names = self.uploaded_files.names()
+        some = self.uploaded_files.get(names[0]) if names else None
         self._own = store_identity.claim(self.cold_files.files, self.cold_files.directory, self.store, some)
         self._checked_at = time.monotonic()
 
@@ -250,11 +250,11 @@ class ObjectUploader:
         stored = StoredFile(object_name(number, xxh3_64_intdigest(data)), len(data))
         self.store.put(stored.object_key, data)
         self._confirm(stored, data)
-        self._record(lambda: self.stored_files.add(name, stored))
+        self._record(lambda: self.uploaded_files.add(name, stored))
         self.cold_files.set_in_store(name)
         self.uploads += 1
         if not self.cold_files.is_known(name):
-            self.stored_files.discard(name)
+            self.uploaded_files.schedule_deletion(name)
 
     def _confirm(self, stored: StoredFile, data: bytes) -> None:
         """Raise StoreError unless the store has exactly these bytes."""
@@ -289,16 +289,16 @@ class ObjectUploader:
         for name in by_age:
             if excess <= 0:
                 return
-            if self.stored_files.get(name) is not None:
+            if self.uploaded_files.get(name) is not None:
                 self._record(lambda name=name: self.cold_files.remove_local(name))  # type: ignore[misc]
                 excess -= sizes[name]
 
     def _delete_discarded(self) -> None:
         """Delete the objects of files that nothing refers to any more."""
-        for name, stored in self.stored_files.discarded_files():
+        for name, stored in self.uploaded_files.files_to_delete():
             self._check_owner()
             self.store.delete(stored.object_key)
-            self._record(lambda name=name: self.stored_files.remove_record(name))  # type: ignore[misc]
+            self._record(lambda name=name: self.uploaded_files.remove_record(name))  # type: ignore[misc]
             self.deletions += 1
 
     def _delete_orphans(self) -> None:
@@ -309,7 +309,7 @@ class ObjectUploader:
         removed = 0
         for name in self.store.list():
             file = file_of_object(name)
-            stored = self.stored_files.get(file)
+            stored = self.uploaded_files.get(file)
             is_orphan = not self.cold_files.is_known(file) if stored is None else stored.object_key != name
             if file and is_orphan:
                 self.store.delete(name)

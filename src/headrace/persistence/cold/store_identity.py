@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.persistence.aof.file_names import STORE_IDENTITY
 from headrace.persistence.aof.manifest import write_all
 from headrace.persistence.cold.object_store import MissingObject, ObjectExists, ObjectStore
-from headrace.persistence.cold.stored_files import StoredFile
+from headrace.persistence.cold.uploaded_files import StoredFile
 from headrace.persistence.data_directory import DataDirectory, make_directories
 
 IDENTITY_NAME = STORE_IDENTITY

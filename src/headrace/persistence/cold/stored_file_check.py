@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest
 from headrace.persistence.cold import cold_file
 from headrace.persistence.cold.cold_file_check import ColdFileReport, check_cold_file
 from headrace.persistence.cold.object_store import ObjectStore, StoreError
-from headrace.persistence.cold.stored_files import StoredFile
+from headrace.persistence.cold.uploaded_files import StoredFile
 
 
 class _ObjectBytes:

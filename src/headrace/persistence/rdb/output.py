@@ -254,7 +254,7 @@ class RdbOutput:
 
     @cython.cfunc
     def raw_from(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
-        """Write the first n bytes of source without a length."""
+        """Write the first n bytes of source as they are, with no length before them."""
         at: cython.Py_ssize_t = 0
         part: cython.Py_ssize_t
         while at < n:

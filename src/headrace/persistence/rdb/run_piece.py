@@ -15,7 +15,7 @@ from headrace.streams.cold_run import ColdRun
 from headrace.streams.node import Node
 
 NODE_KEY_BYTES = cython.declare(cython.uchar, 16)
-QUEUE_COST = cython.declare(cython.Py_ssize_t, 1024)  # in a queue: the objects
+RUN_PIECE_QUEUE_BYTES = cython.declare(cython.Py_ssize_t, 1024)  # in a queue: the objects
 
 
 @cython.ccall
@@ -42,7 +42,7 @@ class RunPiece:
 
     def queue_cost(self) -> int:
         """Return what it counts in a queue, in bytes."""
-        return QUEUE_COST
+        return RUN_PIECE_QUEUE_BYTES
 
 
 @cython.final

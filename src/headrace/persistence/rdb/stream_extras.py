@@ -333,7 +333,7 @@ def _take_group_rules(inp: RdbInput, group: Group) -> None:
 
 def _take_losses(inp: RdbInput, group: Group) -> None:
     group.passed_count = inp.length() - 1
-    group.lost_unread = inp.length()
+    group.lost_unread_base = inp.length()
     group.lost_pending_count = group.logged_pending_count = inp.length()
 
 

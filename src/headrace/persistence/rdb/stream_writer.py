@@ -76,8 +76,9 @@ def stream_steps(
 ) -> Iterator[None]:
     """Write the image as write_stream() does, in steps of about step_bytes; yield after each.
 
-    If image.by_reference is set, a cold run is passed to the sink as a RunPiece. With references as well, the
-    stream has TYPE_COLD: its runs are only referred to, and added to these ColdReferences.
+    If image.runs_by_reference is set, a cold run is passed to the sink as a RunPiece. If references
+    (ColdReferences) are given as well, the stream is written as TYPE_COLD: of each cold run only its location
+    is written, which is also added to references.
     """
     group: Group
     yield from _node_steps(out, image, stream_type, step_bytes, references)

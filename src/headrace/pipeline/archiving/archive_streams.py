@@ -138,7 +138,7 @@ def archive_streams(
     written = exact = 0
     try:
         raise_if_copy(watermark, table, names)
-        publish_committed(watermark, table, names)
+        publish_committed_positions(watermark, table, names)
         begun = time.monotonic()
         for number, (ranges, reached) in enumerate(plan_batches(reader, table, names, entries_per_batch)):
             files = merge_files_of_tasks(spark, table, run_tasks(spark, writer.write, ranges))
@@ -190,7 +190,7 @@ def publish_if_current(
         start, end = archived_and_last_positions(reader, table, streams)
         if start != end:
             return False
-        publish_committed(watermark, table, streams)
+        publish_committed_positions(watermark, table, streams)
     finally:
         watermark.close()
         reader.stop()
@@ -203,7 +203,9 @@ def raise_if_copy(watermark: WatermarkPublisher, table: ArchiveTable, names: Seq
     check_not_copy(table.location, table.archive.table_id, watermark.watermarks(sorted(changed)))
 
 
-def publish_committed(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
+def publish_committed_positions(
+    watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]
+) -> None:
     """Publish the positions of the table: a killed run may have committed a batch without publishing it.
 
     Watermarks above these positions are lowered: the table was set back to an earlier version, or is an older

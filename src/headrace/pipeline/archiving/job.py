@@ -55,8 +55,8 @@ class ArchiveResult:
 
     Attributes:
         archived: Entries that this call has written.
-        kept_exact: How many of them have fields that their columns cannot hold exactly; they are kept whole
-            in the column `_exact`.
+        kept_exact_count: How many of them have fields that their columns cannot hold exactly; they are kept
+            whole in the column `_exact`.
         misfits: How many values did not fit their column, and are null there, by stream and column. Tasks of
             a session that existed before log them instead.
         deleted: Entries of old days that were deleted, because of `keep`.
@@ -66,7 +66,7 @@ class ArchiveResult:
     """
 
     archived: int
-    kept_exact: int
+    kept_exact_count: int
     misfits: dict[tuple[str, str], int]
     deleted: int
     columns: str | None
@@ -234,7 +234,7 @@ class ArchiveJob:
 
     Attributes:
         written_entries: Entries written.
-        kept_exact: Entries among them that are kept whole in `_exact`.
+        kept_exact_count: Entries among them that are kept whole in `_exact`.
         misfits: Number of values that became null, by stream and column.
         deleted_entries: Entries of old days that were deleted.
     """
@@ -242,7 +242,7 @@ class ArchiveJob:
     arguments: ArchiveArguments
     observer: ArchiveObserver
     written_entries: int = 0
-    kept_exact: int = 0
+    kept_exact_count: int = 0
     misfits: MisfitCounts = field(default_factory=dict)
     deleted_entries: int = 0
     _fields: pa.Schema | None = None
@@ -276,7 +276,7 @@ class ArchiveJob:
         columns = None if self._fields is None else format_columns(self._fields)
         return ArchiveResult(
             self.written_entries,
-            self.kept_exact,
+            self.kept_exact_count,
             dict(self.misfits),
             self.deleted_entries,
             columns,
@@ -349,7 +349,7 @@ class ArchiveJob:
         self.observer.on_batch(batch)
 
     def _count_exact(self, entries: int) -> None:
-        self.kept_exact += entries
+        self.kept_exact_count += entries
 
     def _maintain_table(self, earlier: set[str]) -> None:
         """Merge small files of earlier runs, delete old days, and delete the files of killed jobs."""

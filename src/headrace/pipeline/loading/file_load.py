@@ -88,7 +88,7 @@ class LoadObserver:
         """Receive the progress: how much of the file's size is loaded, in the unit of FileReader.size."""
 
     def on_rejects(self, rejects: RejectsFile) -> None:
-        """Receive the rejected rows at the end, if there are any."""
+        """Receive the file of rejected rows after a successful load, if any row was rejected."""
 
 
 class FileLoad:

@@ -59,16 +59,18 @@ def load_rows(
         on_bad_row: Called with each bad row, which is skipped, and the number of valid rows before it. A
             resumed load calls it again for those of the interrupted run. None: a bad row ends the load.
         on_progress: Called when the server has confirmed rows.
-        ahead: Whether a thread reads `rows` ahead, and they are sent before the previous ones are confirmed.
-            For files only: the next rows of a pipe may be a long time coming.
+        ahead: Whether a thread reads `rows` in advance and, without a rate limit, a batch is sent before the
+            previous one is confirmed. Only for files: the next rows of a pipe may take long to arrive.
 
     Returns:
         The report. If the job was already complete, `rows` is 0 and `skipped` is not.
 
     Raises:
-        UsageError: for a bad row, an ID not above the stream's last one, or a resumed file that has changed.
-            The rows before it are in the stream.
-        HeadraceError: if the server is not reachable, or rejects rows.
+        UsageError: for a bad row, an ID not above the stream's last one, a file that has changed since the
+            load that is resumed, or if an earlier load of the job is incomplete and neither `resume` nor
+            `append` is given. The rows before a bad one are in the stream.
+        HeadraceError: if the server is not reachable, or rejects rows, or if the stream was recreated since
+            the load that is resumed.
     """
     job = job or LoadIdentity()
     rate = rate or RateLimiter(None)

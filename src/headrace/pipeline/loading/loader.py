@@ -199,11 +199,11 @@ class Loader:
         self._unconfirmed: deque[SentPart] = deque()
 
     @property
-    def _key(self) -> bytes:
+    def _marker_key(self) -> bytes:
         return self._marker.key(stream_key(self._stream))
 
     def _state(self) -> LoadState | None:
-        return LoadState.parse(self._servers.client().get(self._key), self._key)
+        return LoadState.parse(self._servers.client().get(self._marker_key), self._marker_key)
 
     def _stream_state(self) -> StreamState | None:
         """Return the state of the stream; None if it does not exist."""
@@ -454,10 +454,10 @@ class Loader:
         self.report.is_complete = True
         self._on_progress(self.report)
         if not named:
-            self._servers.client().delete(self._key)
+            self._servers.client().delete(self._marker_key)
         elif self.report.loaded:
             done = replace(self._marker.state(self._rows_sent), done=True)
-            self._servers.client().set(self._key, done.encode(), px=self._marker.ttl_ms)
+            self._servers.client().set(self._marker_key, done.encode(), px=self._marker.ttl_ms)
 
     def _flush(self) -> None:
         """Wait until the rows that were sent are confirmed."""

@@ -242,7 +242,8 @@ class WrittenRowCounter:
         """Delete the job's markers if the stream was deleted since an earlier run: all rows are added again.
 
         Raises:
-            HeadraceError: if it was created again by others: it has fewer entries than were written.
+            HeadraceError: if it was deleted and created again, as it counts fewer added entries than this job
+                has written.
         """
         count = self.count()
         if not count:

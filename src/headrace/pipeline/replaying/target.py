@@ -1,7 +1,7 @@
 """The target of a replay, and the position of the replay, stored on the server.
 
 The transactions that add the entries also set the position, in the key `{orders}:headrace:replay:<name>`
-(position). So a replay can be stopped or killed at any point; run again, it continues after the last
+(see position.py). So a replay can be stopped or killed at any point; run again, it continues after the last
 entry that was added. The end is fixed when a replay begins, so a stream can be replayed into itself. A
 complete replay that is run again adds nothing. The key expires 30 days after its last use.
 """

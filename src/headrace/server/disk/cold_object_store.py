@@ -54,7 +54,7 @@ class ColdObjectStore:
 def info_fields(uploader: ObjectUploader) -> InfoFields:
     """Return the fields of INFO about an object store."""
     store = uploader.store
-    files, size = uploader.stored_files.totals()
+    files, size = uploader.uploaded_files.totals()
     return [
         ("cold_store", store.url),
         ("cold_store_files", files),

@@ -187,7 +187,10 @@ class EventLoop:
         self.timer = timer
 
     def call_between_turns(self, task: Callable[[], None]) -> None:
-        """Call task once, before the next turn. A long one calls run_turn_with_timer() now and then."""
+        """Call task once, before the next turn; while another task runs, after that one.
+
+        A task that takes long must call run_turn_with_timer() regularly, so that clients are served.
+        """
         self.tasks.append(task)
 
     def run(self) -> None:
@@ -350,11 +353,11 @@ class EventLoop:
             elif connection.session.waiting is None:
                 connection.has_ready_requests = True
                 self.ready_connections.append(connection)
-            elif connection.eof and not self.engine.is_parked(connection.session):
+            elif connection.eof and not self.engine.waits_for_run(connection.session):
                 self.drop(connection)
             else:
                 self._watch(connection)
-        elif n == 0 and (connection.session.waiting is None or self.engine.is_parked(connection.session)):
+        elif n == 0 and (connection.session.waiting is None or self.engine.waits_for_run(connection.session)):
             connection.eof = True
             self.schedule_flush(connection)
         elif n != descriptors.WOULD_BLOCK:
@@ -671,7 +674,7 @@ class EventLoop:
     @cython.cfunc
     def _has_requests(self, connection: Connection) -> cython.bint:
         """Return whether requests are to be executed before the connection is closed."""
-        return connection.has_ready_requests or self.engine.is_parked(connection.session)
+        return connection.has_ready_requests or self.engine.waits_for_run(connection.session)
 
     @cython.cfunc
     def _has_backlog_room(self, connection: Connection) -> cython.bint:
@@ -704,7 +707,7 @@ class EventLoop:
         ):
             if session.waiting is None or connection.parser.pending_bytes() <= BLOCKED_BUFFER_MAX:
                 watched |= IN
-            elif not self.engine.is_parked(session):
+            elif not self.engine.waits_for_run(session):
                 watched |= GONE
         if watched != connection.watched_events:
             connection.watched_events = watched
@@ -724,7 +727,7 @@ class EventLoop:
         connection.closed = True
         connection.session.transport = None
         if connection.output_source is not None:
-            connection.output_source.close()
+            connection.output_source.on_connection_closed()
             connection.output_source = None
         self.excess_buffer_bytes -= connection.excess_buffer_bytes
         self.engine.close(connection.session)

@@ -22,7 +22,7 @@ class ClientBuffers:
         most_input = most_output = total = 0
         for session in engine.clients.values():
             if session.is_replica == replicas:
-                received, output = sum(server.client_buffer_bytes(session)), session.reply.cap
+                received, output = sum(server.query_buffer_sizes(session)), session.reply.cap
                 most_input, most_output = max(most_input, received), max(most_output, output)
                 total += received + output + session.subscription_bytes
         return cls(most_input, most_output, total)

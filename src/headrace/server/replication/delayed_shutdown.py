@@ -1,4 +1,4 @@
-"""Delay a shutdown until the replicas, and a new log, have all acknowledged writes.
+"""Delay a shutdown until replicas and a new log have every write that was acknowledged to a client.
 
 SHUTDOWN, SIGTERM ─▶ writes pause, replicas are asked ─▶ all have everything, or shutdown-timeout ─▶ end
                                     └─ SHUTDOWN ABORT ─▶ writes continue

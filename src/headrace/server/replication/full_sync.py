@@ -129,7 +129,7 @@ class FullSync:
         if self._read_end >= 0 and not self._ended and not any(map(self._is_behind, self.replicas)):
             self._set_reading(True)
 
-    def close(self) -> None:
+    def on_connection_closed(self) -> None:
         """Do nothing: tick() notices that a replica was closed."""
 
     # The end.
@@ -224,11 +224,14 @@ class SnapshotFileSource:
         self.replica.session.reply.raw(data)
         self.sent_bytes += len(data)
         if self.sent_bytes >= self.size:
-            self.close()
+            self._close_file()
             self.full_sync.on_snapshot_sent(self.replica)
 
-    def close(self) -> None:
-        """Close the file."""
+    def on_connection_closed(self) -> None:
+        """Close the file, which is not read further."""
+        self._close_file()
+
+    def _close_file(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

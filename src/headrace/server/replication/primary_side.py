@@ -57,7 +57,7 @@ class StreamSource:
             replica.session.reply.raw(data)
             replica.position += len(data)
 
-    def close(self) -> None:
+    def on_connection_closed(self) -> None:
         """Do nothing: PrimarySide.tick() forgets the replica."""
 
 
@@ -274,7 +274,7 @@ class PrimarySide:
             self.start_feeding()
 
     def start_feeding(self) -> None:
-        """Feed the effects that are recorded from now on into the stream; earlier ones do not go there."""
+        """Begin to feed effects into the replication stream; those recorded before are left out."""
         encoded = self.durability.encoded_effects
         encoded.encode(self.engine.effects.items)
         encoded.mark_fed()

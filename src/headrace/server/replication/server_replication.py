@@ -385,7 +385,7 @@ class ServerReplication(ReplicationInterface):
     # Failover and shutdown.
 
     def fail_over(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
-        """Start FAILOVER."""
+        """Start a failover to the replica at host:port; host None: to any replica. See Failover.start()."""
         self.failover.start(host, port, force, timeout_ms)
 
     def abort_failover(self) -> None:

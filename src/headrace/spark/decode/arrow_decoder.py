@@ -55,7 +55,7 @@ class ArrowDecoder:
     items: Column
     corrupt_column: Column | None
     run_appender: EntryRunAppender
-    tracks_rows: cython.bint  # whether to record the entry of each row, for exact_column()
+    tracks_rows: cython.bint  # whether to record the entry of each row, for take_exact_column_buffers()
     row_records: GrowableBuffer  # where the record of each row's entry is, u32 each
     must_escape: cython.bint  # whether the current entry's map of text must be escaped
     reads_fields: cython.bint  # whether any column is read from a field
@@ -441,7 +441,9 @@ class ArrowDecoder:
             words.append(self._token(p, record, 1 + i))
         return malformed.entry_json(self._token(p, record, 0).decode(), words)
 
-    def exact_column(self, cells: list[ArrowCells]) -> tuple[ColumnBuffers, ColumnBuffers, ColumnBuffers]:
+    def take_exact_column_buffers(
+        self, cells: list[ArrowCells]
+    ) -> tuple[ColumnBuffers, ColumnBuffers, ColumnBuffers]:
         """Return the column `_exact` for the rows of the last take(), whose replies must still be buffered.
 
         Args:

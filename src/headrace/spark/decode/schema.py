@@ -156,7 +156,7 @@ class BatchBuilder:
             else:
                 arrays.append(_array(field.type, rows, next(rest)))
         if decoder is not None and decoder.tracks_rows:
-            exact = decoder.exact_column(self._field_columns(arrays))
+            exact = decoder.take_exact_column_buffers(self._field_columns(arrays))
             for i, spec in enumerate(self._layout.specs):
                 if spec.kind == "exact":
                     arrays[i] = _exact_array(self._schema.field(i).type, rows, *exact)

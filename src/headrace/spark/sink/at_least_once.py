@@ -47,9 +47,10 @@ class RowChunk:
 
     first_row      the number of the first one among all rows of the task for this stream
     encode         encodes rows [at, stop) again, and returns the digest after them
-    requested_ids  returns the IDs of rows [at, stop); None if the server assigns all IDs
+    list_requested_ids
+                   returns the IDs of rows [at, stop); None if the server assigns all IDs
     digest_before  the digest of the rows before these; None if there are none
-    digest         the digest of these rows and all before them
+    digest_after   the digest of these rows and all before them
     marker_before  the value of the marker before these rows
     """
 
@@ -59,9 +60,9 @@ class RowChunk:
     start: int
     stop: int
     encode: Callable[[int, int, int | None], tuple[bytes | bytearray, int]]
-    requested_ids: Callable[[int, int], list[str | None]] | None = None
+    list_requested_ids: Callable[[int, int], list[str | None]] | None = None
     digest_before: int | None = None
-    digest: int = 0
+    digest_after: int = 0
     marker_before: bytes | None = None
 
     @property
@@ -291,7 +292,7 @@ class AtLeastOnceWriter(ChunkWriter):
             raise HeadraceError(REPLICAS_UNKNOWN_MESSAGE)
         while self.unconfirmed:
             chunk = self.unconfirmed[0]
-            if chunk.requested_ids is not None:
+            if chunk.list_requested_ids is not None:
                 raise CommandError(
                     "The connection was lost, and rows that have IDs cannot be sent twice: set the option "
                     "delivery to exactly-once."

@@ -50,7 +50,7 @@ ROWS_SUFFIX = b":rows"
 log = logging.getLogger(__name__)
 
 
-def new_attempt() -> str:
+def new_execution_id() -> str:
     """Return an identity for one execution of a batch."""
     return uuid.uuid4().hex[:16]
 

@@ -287,7 +287,7 @@ class ExactlyOnceWriter(ChunkWriter):
     def _value_after(self, chunk: RowChunk) -> bytes:
         """Return the marker's value after a chunk."""
         before = self._streams[chunk.stream].marker_state.batch_before
-        return self._marker.value(chunk.end_row, chunk.digest, before)
+        return self._marker.value(chunk.end_row, chunk.digest_after, before)
 
     def close(self) -> None:
         """Close the connection. This discards the queued chunk; the executing one may be written or not."""
@@ -314,7 +314,7 @@ class ExactlyOnceWriter(ChunkWriter):
         """Confirm the executing chunk, execute the queued one, and queue the next one."""
         connection = self.connection_for(self.unconfirmed[0].stream)
         if self._executing is not None:
-            self._check_executed(connection, self._executing)
+            self._confirm_executing_chunk(connection, self._executing)
         requests = bytearray()
         if self._queued is not None:
             self._check_watched(connection, self._queued)
@@ -334,7 +334,7 @@ class ExactlyOnceWriter(ChunkWriter):
 
     def _watched_reads(self, chunk: RowChunk) -> bytes:
         """Return the requests of _watch() for a chunk; the last ID must be checked if its rows have IDs."""
-        if chunk.requested_ids is None:
+        if chunk.list_requested_ids is None:
             return self._watch(chunk.stream)
         return self._watch(chunk.stream, chunk.stream) + request(b"XINFO", b"STREAM", chunk.stream)
 
@@ -349,8 +349,8 @@ class ExactlyOnceWriter(ChunkWriter):
         _raise_counted(connection, replies)
         if replies.last_string != chunk.marker_before:
             raise ConcurrentAttempt("the marker was changed by another attempt")
-        if chunk.requested_ids is not None:
-            self._check_last_id(connection, chunk, chunk.requested_ids)
+        if chunk.list_requested_ids is not None:
+            self._check_last_id(connection, chunk, chunk.list_requested_ids)
 
     def _check_last_id(
         self, connection: SinkConnection, chunk: RowChunk, ids: Callable[[int, int], list[str | None]]
@@ -384,7 +384,7 @@ class ExactlyOnceWriter(ChunkWriter):
             requests += self._guard.rows_read_requests(chunk.stream)
         return requests
 
-    def _check_executed(self, connection: SinkConnection, chunk: RowChunk) -> None:
+    def _confirm_executing_chunk(self, connection: SinkConnection, chunk: RowChunk) -> None:
         """Check the replies from MULTI to EXEC, and confirm the chunk."""
         executed = chunk.row_count + 1 + len(self._after_rows(chunk))  # after MULTI, the rows and these
         replies = connection.await_replies(executed + 1)
@@ -420,7 +420,7 @@ class ExactlyOnceWriter(ChunkWriter):
             connection.request(request(b"UNWATCH"), 1)
             connection.wait_for_replicas(self._replicas)
             if done == chunk.end_row:
-                self._compare(chunk.stream, written, chunk.digest)
+                self._compare(chunk.stream, written, chunk.digest_after)
             return
         at = chunk.start + done - chunk.first_row
         before = chunk.digest_before
@@ -428,12 +428,19 @@ class ExactlyOnceWriter(ChunkWriter):
             _, before = chunk.encode(chunk.start, at, before)
         if done:
             self._compare(chunk.stream, written, before)
-        if chunk.requested_ids is not None:
-            check_requested_ids(connection, chunk.stream, info, chunk.requested_ids(at, chunk.stop))
+        if chunk.list_requested_ids is not None:
+            check_requested_ids(connection, chunk.stream, info, chunk.list_requested_ids(at, chunk.stop))
         if at > chunk.start:
             rest, digest = chunk.encode(at, chunk.stop, before)
             chunk = RowChunk(
-                chunk.stream, rest, done, at, chunk.stop, chunk.encode, digest_before=before, digest=digest
+                chunk.stream,
+                rest,
+                done,
+                at,
+                chunk.stop,
+                chunk.encode,
+                digest_before=before,
+                digest_after=digest,
             )
         chunk.marker_before = value
         state.marker_value = self._value_after(chunk)
@@ -451,9 +458,9 @@ class ExactlyOnceWriter(ChunkWriter):
         """Watch and read the keys of a chunk; return the marker's value, and XINFO's reply if it has IDs."""
         stream, guard = chunk.stream, self._guard
         requests = self._watched_reads(chunk)
-        count = 2 + (guard is not None) + (chunk.requested_ids is not None)
+        count = 2 + (guard is not None) + (chunk.list_requested_ids is not None)
         replies = connection.request(requests, count)
-        info = replies.pop() if chunk.requested_ids is not None else None
+        info = replies.pop() if chunk.list_requested_ids is not None else None
         connection.raise_first_error(replies)
         if guard is not None and not guard.is_current(stream, replies[1]):
             connection.request(request(b"UNWATCH"), 1)

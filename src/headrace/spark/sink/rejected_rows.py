@@ -22,7 +22,7 @@ def marker_correction(marker: Marker, chunk: RowChunk, errors: list[str]) -> lis
     if len(errors) < chunk.row_count:
         rows = f"rows {chunk.first_row} to {chunk.end_row - 1}"
         reason = f"{len(errors)} of {rows} were rejected, {errors[0]}"
-        error = marker.error_value(chunk.end_row, chunk.digest, reason)
+        error = marker.error_value(chunk.end_row, chunk.digest_after, reason)
         return [b"SET", key, error, b"PX", ttl]
     if chunk.marker_before is None:
         return [b"DEL", key]

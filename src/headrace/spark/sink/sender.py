@@ -14,7 +14,7 @@ from headrace.spark.interpreter import use_this_interpreter
 from headrace.spark.options import Options, parse_options
 from headrace.spark.sink.arrow_cells import field_cells, map_cells
 from headrace.spark.sink.at_least_once import AtLeastOnceWriter, RowChunk
-from headrace.spark.sink.attempts import check_repeated_batch, new_attempt
+from headrace.spark.sink.attempts import check_repeated_batch, new_execution_id
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.encoder import XaddEncoder
 from headrace.spark.sink.exactly_once import ExactlyOnceWriter
@@ -197,7 +197,7 @@ class RowSender:
                 continue
             stop = self._encoder.encode(rows, at, stop, CHUNK_BYTES)
             chunk = RowChunk(stream, self._encoder.take(), base + at, at, stop, encode, ids, digest)
-            chunk.digest = digest = self._encoder.digest()
+            chunk.digest_after = digest = self._encoder.digest()
             writer.write(chunk)
             at = stop
         self._sent[stream] = (base + count, digest)
@@ -332,7 +332,7 @@ def write_stream(
     trim_arguments(parsed)
     column_roles(arrow_schema(df.schema), parsed)
     use_this_interpreter(df.sparkSession)
-    attempt = new_attempt()
+    attempt = new_execution_id()
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

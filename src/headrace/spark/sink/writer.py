@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 from headrace.errors import CommandError, UsageError
 from headrace.spark.errors import brief_errors
 from headrace.spark.options import Options
-from headrace.spark.sink.attempts import check_repeated_batch, new_attempt
+from headrace.spark.sink.attempts import check_repeated_batch, new_execution_id
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.overwrite import StreamReplacement
@@ -86,7 +86,7 @@ class HeadraceWriter(DataSourceArrowWriter):
                 options.servers(), options.stream, uuid.uuid4().hex, options.wait_replicas
             )
             self._options = replace(options, stream=self._replacement.temporary_stream)
-        self._marker = Marker(options.query_id or "", attempt=new_attempt())
+        self._marker = Marker(options.query_id or "", attempt=new_execution_id())
         if overwrite or options.query_id is None:  # needed only for the attempts of this job
             self._marker = Marker(f"job-{uuid.uuid4().hex}", ttl_ms=DAY_MS)
 
@@ -132,7 +132,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
             )
         checked_sink_columns(options, schema)
         self._options = options
-        self._attempt = new_attempt()
+        self._attempt = new_execution_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Add the rows of one task."""

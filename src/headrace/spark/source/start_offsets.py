@@ -33,7 +33,7 @@ def end_offsets(options: Options, streams: Iterable[str]) -> dict[str, str]:
 
 
 def without_identity(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the IDs of positions; words and IDs are unchanged."""
+    """Replace each position (`ID:identity`) by its ID; `earliest`, `latest` and IDs are unchanged."""
     return {stream: each.partition(":")[0] for stream, each in chosen.items()}
 
 

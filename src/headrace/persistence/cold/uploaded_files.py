@@ -66,7 +66,7 @@ def number_in_name(name: str) -> int:
     return cold_file.file_number(file_of_record(name) or name)
 
 
-class StoredFiles:
+class UploadedFiles:
     """The cold files of one directory that are in the store. All methods may be called by several threads."""
 
     def __init__(
@@ -83,13 +83,13 @@ class StoredFiles:
         self.files = files
         self.directory = directory
         self.store = store
-        self.on_discard: Callable[[], object] | None = None  # discarded_files() has more than before
+        self.on_deletion_scheduled: Callable[[], object] | None = None  # files_to_delete() has a new one
         self._lock = threading.Lock()
         self._stored: dict[str, StoredFile] = {}
-        self._discarded: dict[str, StoredFile] = {}  # their objects are to be deleted
+        self._to_delete: dict[str, StoredFile] = {}  # their objects are to be deleted
         self._found: dict[str, StoredFile] | None = None  # by a listing of the store
 
-    def load(self) -> None:
+    def load_records(self) -> None:
         """Read the records. Raises OSError."""
         for name in self.files.list(self.directory):
             file = file_of_record(name)
@@ -186,23 +186,23 @@ class StoredFiles:
 
     # ---- removal
 
-    def discard(self, name: str) -> None:
+    def schedule_deletion(self, name: str) -> None:
         """Schedule the deletion of a file's object, if there is one. No run of it may be needed any more."""
         with self._lock:
             stored = self._stored.get(name)
             if stored is None:
                 return
-            self._discarded[name] = stored
-        if self.on_discard is not None:
-            self.on_discard()
+            self._to_delete[name] = stored
+        if self.on_deletion_scheduled is not None:
+            self.on_deletion_scheduled()
 
-    def discarded_files(self) -> list[tuple[str, StoredFile]]:
+    def files_to_delete(self) -> list[tuple[str, StoredFile]]:
         """Return the files whose objects are to be deleted."""
         with self._lock:
-            return list(self._discarded.items())
+            return list(self._to_delete.items())
 
     def remove_record(self, name: str) -> None:
         """Remove the record of a file whose object is deleted. Raises OSError."""
         self.files.remove(self._path(name))
         with self._lock:
-            del self._stored[name], self._discarded[name]
+            del self._stored[name], self._to_delete[name]
