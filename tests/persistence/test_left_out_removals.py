@@ -143,6 +143,59 @@ def test_a_deletion_deletes_what_can_be_read(damaged: Damage, command: str) -> N
     assert intact.ids() == [number for number in expected if number > last]
 
 
+def pending(server: LoadingServer, key: str = "s") -> bytes:
+    return server.run(f"XPENDING {key} g - + 100")
+
+
+@pytest.mark.parametrize("command", ["XDELEX s DELREF IDS 2", "XACKDEL s h DELREF IDS 2"])
+def test_a_deletion_removes_the_references_to_what_cannot_be_read(damaged: Damage, command: str) -> None:
+    server = damaged.server
+    run = server.runs[1]
+    server.run("XGROUP CREATE s h 0")
+    server.run("XREADGROUP GROUP h c COUNT 30 STREAMS s >")
+    server.run(f"{command} {run.first_ms}-0 {run.last_ms}-0")
+    expected = pending(server)
+    damaged.damage(run)
+    restarted = damaged.start()
+    assert restarted.left_out == 2 and pending(restarted) == expected
+    restarted.run(f"XTRIM s MINID = {run.last_ms + 1}-0")
+    assert restarted.is_rewritable()
+    assert pending(damaged.restart_intact(restarted)) == expected
+
+
+@pytest.mark.parametrize("trim", ["MINID = 12-0", "MAXLEN = 29"])
+def test_a_trim_that_leaves_references_stays_left_out(damaged: Damage, trim: str) -> None:
+    server = damaged.server
+    server.run("XACK s g 12-0")  # the last entry of its run
+    server.run(f"XTRIM s {trim} DELREF")
+    expected = pending(server)
+    damaged.damage(server.runs[0])
+    restarted = damaged.start()
+    assert restarted.left_out == 1 and pending(restarted) != expected
+    restarted.run("XTRIM s MINID = 20-0")
+    assert not restarted.is_rewritable(), "references to removed entries are left"
+    restarted.run("XACK s g " + " ".join(f"{number}-0" for number in range(1, 13)))
+    assert restarted.is_rewritable()
+    assert pending(damaged.restart_intact(restarted)) == expected
+
+
+@pytest.mark.parametrize("deletion", ["XDEL t", "XDELEX t DELREF IDS 1"])
+def test_a_copy_keeps_the_record_of_what_was_left_out(damaged: Damage, deletion: str) -> None:
+    server = damaged.server
+    run = server.runs[1]
+    server.run("COPY s u")
+    server.run("RENAME s t")
+    server.run(f"{deletion} {run.first_ms}-0")
+    server.run("COPY t s")
+    expected = server.ids()
+    server.run("DEL t")
+    damaged.damage(run)
+    restarted = damaged.start()
+    assert restarted.left_out == 1 and not restarted.is_rewritable()
+    intact = damaged.restart_intact(restarted)
+    assert intact.ids() == expected and intact.rewrite()
+
+
 def test_a_deletion_that_needs_the_last_run_is_left_out(damaged: Damage) -> None:
     server = damaged.server
     run = server.runs[-1]

@@ -40,6 +40,7 @@ class ColdPart:
     # The greatest ID up to which removals of the log were left out; None: none were. See
     # commands/stream/unreadable_removals.py.
     last_left_out_id: Public[StreamId | None]
+    left_out_references: Public[cython.bint]  # whether one of them removes references, too
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
@@ -48,6 +49,13 @@ class ColdPart:
         self.last_run_key = b""
         self.run_count_by_file = {}
         self.last_left_out_id = None
+        self.left_out_references = False
+
+    @cython.ccall
+    def copy_left_out(self, other: ColdPart) -> cython.void:
+        """Take over what another part records of removals that were left out."""
+        self.last_left_out_id = other.last_left_out_id
+        self.left_out_references = other.left_out_references
 
     @cython.ccall
     def add_to_totals(self, node: Node) -> cython.void:

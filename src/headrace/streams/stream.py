@@ -764,11 +764,22 @@ class Stream:
 
     @cython.cfunc
     def _has_left_out_removals(self) -> cython.bint:
-        """Return whether entries may be left that the log removes."""
+        """Return whether entries, or pending entries, may be left that the log removes."""
+        group: Group
+        slot: cython.Py_ssize_t
         last: StreamId | None = None if self.cold is None else self.cold.last_left_out_id
-        if last is None or self.length == 0:
+        if self.cold is None or last is None:
             return False
-        return not stream_id.before(last.ms, last.seq, self.first_ms, self.first_seq)
+        if self.length > 0 and not stream_id.before(last.ms, last.seq, self.first_ms, self.first_seq):
+            return True
+        if self.cold.left_out_references:
+            for group in self.groups():
+                slot = group.pending.first_by_id_from(0, 0)
+                if slot >= 0 and not stream_id.before(
+                    last.ms, last.seq, group.pending.ms_of(slot), group.pending.seq_of(slot)
+                ):
+                    return True
+        return False
 
     def _losses(self) -> list[tuple[bytes, int, int, int]]:
         group: Group
@@ -804,6 +815,8 @@ class Stream:
                 other.ensure_cold_part().add_to_totals(other.tail)
             other.nodes.insert(cursor.key, other.tail)
             more = cursor.next()
+        if self.cold is not None:
+            other.ensure_cold_part().copy_left_out(self.cold)
         other.rules = self.rules
         other.may_have_rules = self.may_have_rules
         other.length = self.length

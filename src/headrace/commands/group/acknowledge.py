@@ -114,14 +114,11 @@ def run_ack_delete(call: Call) -> None:
         if request.policy == references.ACKED and references.is_referenced(stream, wanted.ms, wanted.seq):
             call.reply.integer(2)
             continue
-        if wanted in left_out:
-            call.reply.integer(1)
-            continue
         if request.policy == references.DELREF:
             if removed is not None:
                 removed.add_references(stream, wanted.ms, wanted.seq)
             references.drop_references(stream, wanted.ms, wanted.seq)
-        if stream.delete(wanted.ms, wanted.seq) and removed is not None:
+        if wanted not in left_out and stream.delete(wanted.ms, wanted.seq) and removed is not None:
             removed.add_entry(wanted.ms, wanted.seq)
         call.reply.integer(1)
     if acknowledged > 0:

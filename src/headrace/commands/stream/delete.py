@@ -115,7 +115,7 @@ def run(call: Call) -> None:
 def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[StreamId]) -> list[StreamId]:
     """Require the cold runs that the deletion by this policy needs; return the IDs that it concerns.
 
-    If a log is replayed, those whose run cannot be read are not among them.
+    If a log is replayed, those whose run cannot be read are not among them; DELREF drops their references.
     """
     if stream.run_count() == 0:
         return ids
@@ -123,7 +123,12 @@ def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[Str
     if policy == references.ACKED:
         deleted = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
     removable: list[StreamId] = unreadable_removals.removable_ids(call, stream, deleted)
-    return ids if removable is deleted else removable
+    if removable is deleted:
+        return ids
+    if policy == references.DELREF:
+        for one in set(deleted).difference(removable):
+            references.drop_references(stream, one.ms, one.seq)
+    return removable
 
 
 def run_by_policy(call: Call) -> None:

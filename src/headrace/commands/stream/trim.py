@@ -214,7 +214,7 @@ class TrimOptions:
         except DamagedColdRun as damage:
             if not call.policy.leaves_out_unreadable:
                 raise
-            unreadable_removals.leave_out(call, stream, self._last_removed_id(stream, added), damage)
+            self._leave_out(call, stream, self._last_removed_id(stream, added), damage)
             self.strategy = NO_TRIM
 
     @cython.cfunc
@@ -255,8 +255,12 @@ class TrimOptions:
         except DamagedColdRun as error:
             damage = error
         if damage is not None:
-            unreadable_removals.leave_out(call, stream, last, damage)
+            self._leave_out(call, stream, last, damage)
         return self.removed_count
+
+    @cython.cfunc
+    def _leave_out(self, call: Call, stream: Stream, last: StreamId, damage: DamagedColdRun) -> cython.void:
+        unreadable_removals.leave_out(call, stream, last, damage, self.policy == references.DELREF)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)

@@ -4,7 +4,8 @@ When the command ran, the run could be read; now its file is damaged or missing,
 An error would be wrong: an XADD that trims would lose its entry, and an XDEL all of its deletions. So what
 can be removed is removed. The cold part of the stream records the greatest ID up to which entries may be
 there that should not be. As long as the first entry is not after it, the log is not rewritten, because it has
-the only record of the removal (persistence/rdb/stream_writer.py). The next start tries again.
+the only record of the removal (persistence/rdb/stream_writer.py). The same holds for pending entries if a
+trim with DELREF was left out. The next start tries again.
 
 A replica does not leave out removals: it asks for a new copy of the data (replication/stream_applier.py).
 """
@@ -54,12 +55,20 @@ def removable_ids(call: Call, stream: Stream, ids: list[StreamId]) -> list[Strea
 
 
 @cython.ccall
-def leave_out(call: Call, stream: Stream, entry: StreamId, damage: DamagedColdRun) -> cython.void:
-    """Count a removal that is left out. entry: the last ID that it should have removed, or one after it."""
+def leave_out(
+    call: Call, stream: Stream, entry: StreamId, damage: DamagedColdRun, references: cython.bint = False
+) -> cython.void:
+    """Count a removal that is left out.
+
+    Args:
+        entry: The last ID that it should have removed, or one after it.
+        references: Whether it should have removed pending entries, too.
+    """
     cold: ColdStorage | None = call.keyspace.cold_storage
     part: ColdPart = stream.ensure_cold_part()
     if part.last_left_out_id is None or part.last_left_out_id < entry:
         part.last_left_out_id = entry
+    part.left_out_references = part.left_out_references or references
     if cold is not None:
         cold.left_out_removals += 1
         cold.left_out_reason = cold.left_out_reason or str(damage)
