@@ -132,6 +132,25 @@ def test_a_failed_write_leaves_earlier_runs_and_begins_another_file(
         assert not cold.verify(name).damage
 
 
+@pytest.mark.parametrize("size", [0, 100, 5000])
+@pytest.mark.parametrize("then", ["write", "write_much", "close"])
+def test_nothing_is_appended_to_a_file_that_others_have_cut_or_extended(
+    cold: ColdFiles, files: FaultyFiles, size: int, then: str
+) -> None:
+    """Its size would be right again, so the loss would not be noticed."""
+    cold.write([nodes([b"a" * 300])])
+    path = path_of(files, "1.cold")
+    os.truncate(path, size)
+    if then == "close":
+        cold.close()
+        assert path.stat().st_size == min(size, cold.totals().bytes)
+        return
+    (place,) = cold.write([nodes([b"b" * (10 if then == "write" else 3900)])])
+    assert place.file.name == "2.cold"
+    assert path.stat().st_size < size or size <= 100, "what others have appended is cut off"
+    assert size == 5000 or path.stat().st_size == size
+
+
 def test_what_is_read_back_differently_is_an_error(cold: ColdFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = cold.write([nodes([b"a"])])
     monkeypatch.setattr(ColdFiles, "_read", lambda self, place, decode: (b"", 1))

@@ -41,6 +41,10 @@ class ColdFileWriter:
         size = self.size + len(run.data) + cold_file.index_size(len(self.index_entries) + 1)
         return not self.index_entries or size <= file_bytes_max
 
+    def has_changed(self) -> bool:
+        """Return whether the file was truncated or extended by others. Raises OSError."""
+        return self._file.size() != self.size
+
     def append(self, run: PackedRun) -> IndexEntry:
         """Append a run, and return where it is. The next sync makes it durable. Raises OSError."""
         entry = IndexEntry(self.size, len(run.data), run.checksum)
@@ -71,7 +75,7 @@ class ColdFileWriter:
         with contextlib.suppress(OSError):
             if self.synced_run_count == 0:
                 self.files.remove(self.path)
-            else:
+            elif self._file.size() > self.synced_size:  # a file that others have truncated stays as it is
                 self._file.truncate(self.synced_size)  # gives space back to a full disk; not needed otherwise
         self.size = self.synced_size
         with contextlib.suppress(OSError):

@@ -512,8 +512,9 @@ class ColdFiles:
 
     def _append(self, run: PackedRun) -> RunPlace:
         """Append a run to the current file or to a new one. Raises OSError."""
-        if self._writer is not None and not self._writer.fits(run, self.file_bytes_max):
-            self._seal(self._writer)
+        writer = self._writer
+        if writer is not None and (writer.has_changed() or not writer.fits(run, self.file_bytes_max)):
+            self._seal(writer)
         if self._writer is None or self._current is None:
             self._writer, self._current = self._create()
         offset, size, checksum = self._writer.append(run)
@@ -549,6 +550,9 @@ class ColdFiles:
 
     def _seal(self, writer: ColdFileWriter) -> None:
         """End the current file. Raises OSError."""
+        if writer.has_changed():  # with more bytes, its size would not show that it was truncated
+            self._abandon()
+            return
         writer.seal()
         self._count(writer)
         self._end_current()
