@@ -3,7 +3,7 @@
 A run is in the log twice until the next rewrite: its entries were logged when they were added, and its cold
 file has them. The rewrite drops the first copy. It must not do so if the second one cannot be read.
 
-    file   0 ...................... logged_from ............ size
+    file   0 ................... logged_from_offset ......... size
            runs of the present base             runs whose entries are also in the log
 """
 

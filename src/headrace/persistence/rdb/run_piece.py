@@ -48,7 +48,7 @@ class RunPiece:
 @cython.final
 @cython.cclass
 class RunExpander:
-    """Reads cold runs and makes RdbPieces of their nodes, for one file, in one thread."""
+    """Reads cold runs and makes an RdbPiece of each of their nodes, for one file, in one thread."""
 
     out: RdbOutput
     pieces: list[RdbPiece]
