@@ -181,7 +181,7 @@ def test_nothing_after_a_gap_is_delivered_with_raise(
     for timer in timers:  # it may still wait for a reply, which the end of the test would cut off
         timer.join()
     assert seen == ["1-0", "2-0", "3-0"]
-    assert (caught.value.first, caught.value.missing) == (StreamID(29, 0), 9)
+    assert (caught.value.before, caught.value.missing) == (StreamID(29, 0), 9)
 
 
 def test_entries_that_are_read_in_time_are_no_gap(db: headrace.Database) -> None:

@@ -75,7 +75,7 @@ class ColdFileWriter:
         with contextlib.suppress(OSError):
             if self.synced_run_count == 0:
                 self.files.remove(self.path)
-            elif self._file.size() > self.synced_size:  # a file that others have truncated stays as it is
+            elif self._file.size() >= self.synced_size:  # a file that others have truncated stays as it is
                 self._file.truncate(self.synced_size)  # gives space back to a full disk; not needed otherwise
         self.size = self.synced_size
         with contextlib.suppress(OSError):

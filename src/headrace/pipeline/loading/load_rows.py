@@ -66,11 +66,9 @@ def load_rows(
         The report. If the job was already complete, `rows` is 0 and `skipped` is not.
 
     Raises:
-        UsageError: for a bad row, an ID not above the stream's last one, a file that has changed since the
-            load that is resumed, or if an earlier load of the job is incomplete and neither `resume` nor
-            `append` is given. The rows before a bad one are in the stream.
-        HeadraceError: if the server is not reachable, or rejects rows, or if the stream was recreated since
-            the load that is resumed.
+        UsageError: for a bad row, an ID not above the stream's last one, a file that has changed, or if an
+            earlier load is incomplete without `resume` or `append`. The rows before it are in the stream.
+        HeadraceError: if the server is not reachable, or rejects rows, or the stream was recreated.
     """
     job = job or LoadIdentity()
     rate = rate or RateLimiter(None)
