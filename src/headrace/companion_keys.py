@@ -5,7 +5,8 @@
     {shop}orders      {shop}orders:dead    {shop}orders::scheduled    {shop}orders::headrace:archived
 
 Redis Cluster chooses the slot by the hash tag, the text between the first `{` and the next `}`. A name
-without a tag becomes the tag. A name with only a `}` cannot: its keys work with a single server only.
+without a tag becomes the tag. A name with a `}` but no tag cannot become one: its keys work with a single
+server only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def companion_key_prefix(key: bytes) -> bytes:
 
 
 def dead_letter_name(key: bytes) -> bytes:
-    """Return the default stream for dead letters."""
+    """Return the default name of a stream's dead-letter stream."""
     if not has_hash_tag(key) and b"}" in key:
         return key + b":dead"
     return (key if has_hash_tag(key) else b"{%b}" % key) + b":dead"
@@ -38,14 +39,14 @@ def schedule_name(key: bytes) -> bytes:
 
 
 def stream_of_schedule_key(key: bytes) -> bytes | None:
-    """Return the stream of which this key holds the scheduled entries; None if it is no such key."""
+    """Return the stream of which this key holds the scheduled entries; None if the key holds none."""
     return _stream_of(key, SCHEDULED_SUFFIX)
 
 
 def schedule_target_streams(key: bytes) -> list[bytes]:
     """Return the streams that a scheduled entry of this key is moved to, one after the other.
 
-    Several if the key is the schedule of a schedule; empty if it is no schedule.
+    There are several if the key is the schedule of a schedule, and none if the key is not a schedule.
     """
     streams: list[bytes] = []
     target = stream_of_schedule_key(key)
@@ -56,7 +57,7 @@ def schedule_target_streams(key: bytes) -> list[bytes]:
 
 
 def stream_of_watermark_key(key: bytes) -> bytes | None:
-    """Return the stream of which this key holds the watermarks; None if it is no such key."""
+    """Return the stream of which this key holds the watermarks; None if the key holds none."""
     return _stream_of(key, WATERMARK_SUFFIX)
 
 
@@ -69,5 +70,5 @@ def _stream_of(key: bytes, suffix: bytes) -> bytes | None:
 
 
 def watermark_name(key: bytes) -> bytes:
-    """Return the key that records up to which ID each archive has the stream."""
+    """Return the key of the watermarks of a stream: the ID up to which each archive has it."""
     return companion_key_prefix(key) + WATERMARK_SUFFIX

@@ -288,7 +288,7 @@ class CodecError(HeadraceError, ValueError):
 class ConnectionLost(HeadraceError, ConnectionError):
     """The server cannot be reached, or cannot accept the request, such as a write to a replica.
 
-    `maybe_executed`: whether it may have executed the request.
+    `maybe_executed`: whether the server may have executed the request.
     """
 
     def __init__(self, text: str, maybe_executed: bool = False) -> None:
@@ -307,8 +307,8 @@ class NotOnDisk(HeadraceError):
 class NotReplicated(HeadraceError):
     """Entries are stored, but fewer replicas than wanted have confirmed them in time.
 
-    `ids` are those of the entries, `confirmed` the number of replicas that have them, `wanted` the number
-    that was asked for. The message ends with the reason if replicas could not be asked.
+    `ids` are the IDs of the entries, `confirmed` is the number of replicas that have them, and `wanted` the
+    number that was asked for. The message ends with the reason if replicas could not be asked.
     """
 
     def __init__(self, ids: list[bytes], confirmed: int, wanted: int, reason: str = "") -> None:

@@ -1,7 +1,8 @@
 """A lock that is free in the child of a fork.
 
-A fork copies the memory of a process and the thread that forks, and no other one. A lock that another thread
-held at that moment would never be released in the child: its first use of the lock would wait for ever.
+A fork copies the memory of a process and the thread that forks, but no other thread. A lock that another
+thread held at that moment would never be released in the child: the child would deadlock when it first
+acquires the lock.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import weakref
 class ForkSafeLock:
     """A lock for `with`, between the threads of one process; in a forked child it is free.
 
-    What it protects may be half changed there: use it for values that are replaced as a whole, or
-    that the child makes again.
+    In the child, the data that the lock protects may be half changed. So use it for values that are replaced
+    as a whole, or that the child creates again.
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -31,7 +32,7 @@ class ForkSafeLock:
         self._lock.release()
 
     def free(self) -> None:
-        """Make the lock free, also if a thread of the parent process held it."""
+        """Make the lock free, even if a thread of the parent process held it."""
         self._lock = threading.Lock()
 
 

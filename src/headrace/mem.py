@@ -151,7 +151,7 @@ def sub_u64(a: int, b: int) -> int:
 
 
 def resize(buf: bytearray, n: int) -> None:
-    """Make buf n bytes long; new bytes are undefined. Pointers into it become invalid: borrow them again."""
+    """Make buf n bytes long; new bytes are undefined. Pointers into buf become invalid: get them again."""
     if n < len(buf):
         del buf[n:]
     else:
@@ -218,7 +218,7 @@ def borrow(owner: object, n: int) -> bytes | bytearray:
 
 
 def tail(buf: bytes | bytearray, at: int) -> bytes | bytearray:
-    """Return the bytes from `at` on, without a copy. They are valid as long as buf is."""
+    """Return the bytes from `at` on, without a copy. They are valid as long as buf is valid."""
     return memoryview(buf)[at:]  # type: ignore[return-value]
 
 
@@ -255,5 +255,8 @@ def has_crc32c() -> bool:
 
 
 def crc32c(buf: bytes | bytearray, at: int, n: int, crc: int) -> int:
-    """Return the CRC-32C `crc` continued with the n bytes at `at`, without inverting it before or after."""
+    """Return the CRC-32C `crc` continued with the n bytes at `at`, without inverting it before or after.
+
+    Call it only if has_crc32c() is true. Raises NotImplementedError in the interpreter.
+    """
     raise NotImplementedError("crc32c() exists only compiled: ask has_crc32c() first")

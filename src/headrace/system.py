@@ -19,7 +19,7 @@ def now_ms() -> int:
 
 
 def monotonic_ns() -> int:
-    """Return nanoseconds since an unspecified moment, for differences; never set back."""
+    """Return nanoseconds since an unspecified moment, to measure durations; the clock never goes back."""
     return time.monotonic_ns()
 
 
@@ -33,7 +33,7 @@ def yield_core() -> None:
 
 
 def read_at(descriptor: int, buf: bytearray, n: int, offset: int) -> int:
-    """Read up to n bytes at `offset` of a file into buf; return how many, or minus the error number."""
+    """Read up to n bytes at `offset` of a file into buf; return how many, or the negated errno."""
     try:
         return os.preadv(descriptor, [memoryview(buf)[:n]], offset)
     except OSError as error:

@@ -1,6 +1,6 @@
 """Fixtures for pytest: a database in memory, its manual clock, and a redis-py client.
 
-pytest finds them by itself once headrace is installed; a test needs no import:
+pytest finds them automatically once headrace is installed; a test needs no import:
 
     def test_an_order_is_claimed_by_another_consumer(headrace_db, headrace_clock):
         group = headrace_db.stream("orders").group("billing", lease=60)

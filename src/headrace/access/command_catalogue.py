@@ -46,7 +46,7 @@ class CommandCatalogue:
     def add(self, name: bytes, categories: Iterable[str], subcommands: Mapping[bytes, Iterable[str]]) -> None:
         """Add a command and its subcommands, each with its categories.
 
-        A rule on a category that contains a container applies to all of its subcommands.
+        A rule on a category that contains a container command applies to all subcommands of that command.
         """
         self.members_by_name[name] = [name, *subcommands]
         if subcommands:
@@ -57,7 +57,10 @@ class CommandCatalogue:
             self._enter(sub, more)
 
     def add_absent(self, commands: Mapping[bytes, Iterable[bytes]]) -> None:
-        """Add commands of Redis with their subcommands, after those that exist here, which are skipped."""
+        """Add those of Redis's commands and subcommands that do not exist here.
+
+        Call it after all add() calls: names that were added there are skipped.
+        """
         for name, subcommands in commands.items():
             subs = set(subcommands)
             if subs:

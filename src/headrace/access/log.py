@@ -43,7 +43,10 @@ class AccessLog:
     def add(
         self, reason: bytes, context: bytes, what: bytes, user: bytes, client: bytes, now_ms: int
     ) -> None:
-        """Log a denial. Long names are cut, so that denied clients cannot fill the memory."""
+        """Log a denial; a repetition within a minute only increases the count of the earlier entry.
+
+        Long names are cut, so that denied clients cannot fill the memory.
+        """
         self.denied_counts[COUNTER_NAMES[reason]] += 1
         what, user = what[:NAME_BYTES_MAX], user[:NAME_BYTES_MAX]
         for at, entry in enumerate(self.entries[:MERGE_CANDIDATES_MAX]):

@@ -11,7 +11,7 @@ HEXADECIMAL = frozenset(b"0123456789abcdef")
 
 
 def digest(password: bytes) -> bytes:
-    """Return the stored form of the password."""
+    """Return the lower-case hexadecimal SHA-256 of a password, the form in which it is stored."""
     return hashlib.sha256(password).hexdigest().encode()
 
 

@@ -4,9 +4,9 @@
     ~glob  %R~glob  %W~glob  %RW~glob  allkeys resetkeys                 keys
     &glob  allchannels resetchannels                                     channels
 
-A verdict is 0 if a request is allowed. Else it holds the reason and the index of the denied argument:
+A denial code is 0 if the request is allowed. Else it has the reason and the index of the denied argument:
 
-    | reason: 32 bits | index in argv: 32 bits |        of several verdicts the greatest one is reported
+    | reason: 32 bits | index in argv: 32 bits |        of several codes the greatest one is reported
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AccessRequest:
     argv: list[bytes]
     always_allowed: cython.bint  # allowed before authentication, and so for every user
     key_positions: Public[list[int]]  # positions
-    key_uses: Public[list[int]]  # READ, WRITE, BOTH or 0 for each key
+    key_uses: Public[list[int]]  # READ, WRITE, READ_WRITE or 0 for each key
     channel_positions: Public[list[int]]  # positions
     channels_are_patterns: Public[cython.bint]  # the channels are patterns: they must equal a rule's pattern
 
@@ -87,8 +87,8 @@ class Selector:
     command_rule_signs: dict[bytes, bytes]  # the command rules after that, in order: name to sign
     rules_by_command: dict[bytes, dict[bytes, None]]  # names in rules with a `|`, by the part before it
     key_globs: list[Glob]
-    key_glob_indexes: dict[bytes, int]  # index of each pattern in globs
-    glob_uses: list[int]  # what each glob allows: READ, WRITE or BOTH
+    key_glob_indexes: dict[bytes, int]  # index of each pattern in key_globs
+    glob_uses: list[int]  # what each glob allows: READ, WRITE or READ_WRITE
     channels: dict[bytes, Glob]
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Selector:
         self.all_keys, self.key_globs, self.key_glob_indexes, self.glob_uses = all_keys, [], {}, []
 
     def _add_key(self, rule: bytes) -> None:
-        """Add a key pattern: ~glob, or % with letters before the ~."""
+        """Add a key pattern: ~glob, or % with letters before the ~. Raises InvalidRule."""
         if self.all_keys:
             raise InvalidRule(PATTERN_AFTER_ALL_KEYS)
         letters, _, glob = rule.partition(b"~")
@@ -184,7 +184,14 @@ class Selector:
         self.channels.setdefault(glob, compile_pattern(glob))
 
     def _change_commands(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
-        """Allow or deny a command, a category or a command with one first argument; `name` is lower case."""
+        """Allow or deny a command, a category or a command with one first argument.
+
+        Args:
+            name: in lower case.
+
+        Raises:
+            InvalidRule: if there is no such command or category.
+        """
         if name[:1] == b"@":
             if name[1:] not in catalogue.members_by_category:
                 raise InvalidRule(UNKNOWN_COMMAND_OR_CATEGORY)
@@ -205,7 +212,7 @@ class Selector:
             self.first_arguments_by_command.pop(name, None)
 
     def _allow_first_word(self, name: bytes, on: bool, catalogue: CommandCatalogue) -> None:
-        """Allow name|argument, where the command has no subcommand of that name."""
+        """Allow command|argument of a command without subcommands. Raises InvalidRule for any other rule."""
         command, bar, word = name.rpartition(b"|")
         if (
             not on
@@ -223,7 +230,7 @@ class Selector:
             self.first_arguments_by_command.setdefault(command, {})[word] = None
 
     def _record_rule(self, name: bytes, on: bool) -> None:
-        """Store the rule and remove those it overrides: the same one, or for parts of its command."""
+        """Store a rule; remove earlier ones for the same name, and for its subcommands or first arguments."""
         for part in self.rules_by_command.pop(name, ()):
             self.command_rule_signs.pop(part, None)
         self.command_rule_signs.pop(name, None)
@@ -262,7 +269,7 @@ class Selector:
 
     @cython.ccall
     def denial_code(self, request: AccessRequest) -> cython.longlong:
-        """Return 0 if the request is allowed, else reason and position: see the top of this file."""
+        """Return 0 if the request is allowed, else its denial code: see the top of this file."""
         if not self.all_commands and not request.always_allowed and not self._allows(request):
             return DENIED_COMMAND
         i: cython.Py_ssize_t
@@ -291,7 +298,7 @@ class Selector:
 
     @cython.ccall
     def allows_key(self, key: bytes, use: cython.int) -> cython.bint:
-        """Return whether the use (READ, WRITE or BOTH) of the key is allowed; 0: whether any use is."""
+        """Return whether the use (READ, WRITE, READ_WRITE) of the key is allowed; 0: whether any use is."""
         if self.all_keys:
             return True
         i: cython.Py_ssize_t
@@ -307,7 +314,7 @@ class Selector:
 
     @cython.ccall
     def allows_channel(self, channel: bytes, literal: cython.bint) -> cython.bint:
-        """Return whether the channel is allowed; `literal`: it is itself a pattern."""
+        """Return whether the channel is allowed; if `literal`, it is a pattern that must equal a rule's."""
         if self.all_channels:
             return True
         if literal:

@@ -31,7 +31,7 @@ class User:
     name: bytes
     enabled: cython.bint
     nopass: cython.bint  # any password is accepted
-    sanitize: bytes  # one of SANITIZE, or empty: stored for compatibility; payloads are always checked
+    sanitize: bytes  # one of SANITIZE_FLAGS, or empty: stored for compatibility; payloads are always checked
     passwords: dict[bytes, None]  # digests, oldest first
     selectors: list[Selector]  # the first is the user's own
 
@@ -89,7 +89,10 @@ class User:
             self.selectors[0].apply(rule, catalogue)
 
     def _change_password(self, kind: bytes, text: bytes) -> None:
-        """Change a password: >password and #digest add it, <password and !digest remove it."""
+        """Change a password: >password and #digest add it, <password and !digest remove it.
+
+        Raises InvalidRule if the digest is malformed, or the password to remove does not exist.
+        """
         if kind in b"#!" and not passwords.is_digest(text):
             raise InvalidRule(NOT_A_DIGEST)
         kept = passwords.digest(text) if kind in b"><" else text
@@ -127,13 +130,13 @@ class User:
 
     @cython.ccall
     def is_unrestricted(self) -> cython.bint:
-        """Return whether the user may do everything."""
+        """Return whether the user's own selector allows all commands, keys and channels."""
         own: Selector = self.selectors[0]
         return own.all_commands and own.all_keys and own.all_channels
 
     @cython.ccall
     def denial_code(self, request: AccessRequest) -> cython.longlong:
-        """Return 0 if one selector allows the whole request, else the greatest verdict: see selector.py."""
+        """Return 0 if one selector allows the whole request, else the greatest denial code of all."""
         selector: Selector
         found: cython.longlong
         worst: cython.longlong = 0
@@ -150,7 +153,7 @@ class User:
 
 
 def read_selector(rule: bytes, catalogue: CommandCatalogue) -> Selector:
-    """Parse the rules in parentheses. Raises InvalidRule if one is not valid."""
+    """Return the selector that rules in parentheses define. Raises InvalidRule if one is not valid."""
     made = Selector()
     for inner in rule[1:-1].split():
         made.apply(inner, catalogue)

@@ -117,7 +117,10 @@ class Users:
         self.by_name = {DEFAULT_NAME: self.default, **found}
 
     def _read(self, words: list[bytes]) -> User:
-        """Parse one line of a user file."""
+        """Return the user that a line of a user file defines, from its words after `user`.
+
+        Raises InvalidRule, RejectedRule or UnclosedParenthesis.
+        """
         if not words:
             raise InvalidRule(SYNTAX_ERROR)
         if has_blanks(words[0]):

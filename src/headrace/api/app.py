@@ -89,7 +89,7 @@ class HandlerDeclaration:
 
     @property
     def stream_and_group_names(self) -> tuple[bytes, bytes]:
-        """The stream and the group."""
+        """The keys of the stream and of the group."""
         return encode_name(self.stream), encode_name(self.group)
 
     def create_handler(self, db: Database, block: float) -> Handler:
@@ -182,7 +182,7 @@ class App:
             stream: the name of the stream.
             group: the name of the group; running the app creates it if it does not exist.
             codec: as in Database.stream().
-            batch: the most entries of a batch; None: the function gets single entries.
+            batch: the maximum number of entries of a batch; None: the function gets single entries.
             batch_seconds: `seconds` of Consumer.batches().
             options: see HandlerOptions.
 
@@ -272,6 +272,7 @@ class App:
 
         Raises:
             UsageError: if there is no handler.
+            HeadraceError: the error that ended a handler's consumer, such as NoSuchGroup.
         """
         if any(is_async_function(one.function) for one in self._declarations):
             return asyncio.run(self.run_once_async(db))
@@ -294,7 +295,7 @@ class App:
                 return total
 
     def stop(self) -> None:
-        """Make all current calls of run() return. Any thread or a signal handler may call it."""
+        """Make current calls of run() and run_async() return. Any thread or a signal handler may call it."""
         for handlers in self._running[:]:
             stop_handlers(handlers)
 

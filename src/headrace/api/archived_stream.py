@@ -109,7 +109,7 @@ class ArchivedStream:
                     log.warning("%s", describe_misfits(self.stream, field.name, count))
 
     def check_anchor(self) -> None:
-        """Raise HeadraceError if the stream was trimmed since its end was looked up."""
+        """Raise HeadraceError if the anchor was removed, because the stream was trimmed while it was read."""
         if self.anchor is not None and not has_entry(self.backend, self.stream, self.anchor):
             raise HeadraceError(
                 f"the stream {self.stream!r} was trimmed after the end of its archive, "

@@ -78,7 +78,11 @@ class ArrowBatches:
         return f"ArrowBatches({decode_name(self._key)!r}, {', '.join(self.schema.names)})"
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of at most 20,000 rows and about 2 MB; only a few are in memory at a time."""
+        """Yield batches of at most 20,000 rows and about 2 MB; only a few are in memory at a time.
+
+        Raises:
+            CodecError: if a value is missing or does not fit, and its column is not nullable.
+        """
         counts: dict[str, int] = {}
         self.misfits = counts
         try:
@@ -100,7 +104,7 @@ class ArrowBatches:
                 log.warning("%s", describe_misfits(decode_name(self._key), name, count))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return a stream of the Arrow C interface. A consumer reports errors in its own way."""
+        """Return an Arrow C stream. The library that reads it reports errors in its own way."""
         reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
         return reader.__arrow_c_stream__(requested_schema)
 

@@ -14,7 +14,7 @@ from headrace.errors import UsageError
 async def run_handlers(handlers: Sequence[Handler], stop: Callable[[], None], signals: bool) -> None:
     """Run all handlers until they end; stop() ends them.
 
-    An error that ends one of them stops the others and is raised.
+    An error that ends one of them stops the others and is raised. Raises UsageError if there is no handler.
     """
     if not handlers:
         raise UsageError("there is nothing to run: decorate a function with @group.handler or @app.handler")

@@ -139,7 +139,7 @@ class Backend(Protocol):
         """
 
     def add(self, key: bytes, id: bytes, fields: Fields, options: Sequence[bytes] = ()) -> bytes | None:
-        """Execute XADD with these options. Returns the ID, or None if the stream was not to be created."""
+        """Execute XADD with these options. Returns the ID, or None if NOMKSTREAM or IFLAST prevented it."""
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
         """Execute one XADD for each entry as a transaction. Returns the IDs."""
@@ -148,7 +148,7 @@ class Backend(Protocol):
         """Return the time in milliseconds since 1970; of a remote backend that of this machine."""
 
     def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
-        """Sleep by that clock. Returns True if stop ended the sleep."""
+        """Sleep, by the clock of now_ms(). Returns True if stop ended the sleep."""
 
     def close(self) -> None:
-        """Release everything. Calls that wait in other threads raise HeadraceError."""
+        """Release everything. Calls that wait in other threads raise DatabaseClosed."""

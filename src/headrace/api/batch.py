@@ -33,8 +33,8 @@ class Batch(Sequence[Delivery[T]], Generic[T]):
         """The values that the stream's codec decodes, one for each entry.
 
         Raises:
-            CodecError: if one of them cannot be decoded. If a handler raises that error, this entry becomes a
-                dead letter at once, and the others are retried.
+            CodecError: if one of them cannot be decoded. If a handler raises that error, the entry of that
+                value becomes a dead letter at once, and the others are retried.
         """
         return [entry.value for entry in self._entries]
 
@@ -68,7 +68,7 @@ class Batch(Sequence[Delivery[T]], Generic[T]):
         self._settler.retry(self._chosen(entries), after, error)
 
     def fail(self, entries: Iterable[Delivery[T]] | None = None, reason: str = "fail() was called") -> None:
-        """Move entries to the dead letters now.
+        """Move entries to the dead letters now. If the group keeps none, acknowledge and log them.
 
         Args:
             entries: entries of this batch; None for all that are not settled yet.
@@ -82,7 +82,8 @@ class Batch(Sequence[Delivery[T]], Generic[T]):
     def record_failure(self, error: BaseException) -> None:
         """Retry all entries that are not settled yet after the back-off, because of this exception.
 
-        If it says that the value of one entry cannot be decoded, move that entry to the dead letters at once.
+        If the exception is the CodecError of an entry's value, move that entry to the dead letters at once,
+        unless the group keeps none or has no limit of deliveries.
         """
         self._settler.record_failure(self, error)
 

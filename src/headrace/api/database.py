@@ -110,12 +110,13 @@ class Database:
 
         Args:
             name: the key of the stream; str is encoded as UTF-8.
-            codec: how values are stored: None (fields as bytes), `"text"`, `"json"`, a dataclass, a pydantic
-                model or an object with encode() and decode().
-            retention: what the server keeps of the stream, which is created; None: as it is. See
-                Stream.set_retention().
+            codec: how values are stored. None: fields as bytes; or `"text"`, `"json"`, a dataclass, a
+                pydantic model or an object with encode() and decode().
+            retention: rules for what the server keeps; setting them creates the stream. None: leave its
+                rules unchanged. See Stream.set_retention().
 
         Raises:
+            UsageError: if `name` is neither str nor bytes, or `retention` is invalid.
             NotSupported: if `retention` is given, and the server is not Headrace.
             CodecError: if the codec is invalid, or a class has an attribute that cannot be stored or would be
                 lost.
@@ -156,21 +157,22 @@ class Database:
 
         >>> db.sql("SELECT customer, sum(cents) FROM orders WHERE _timestamp > '2026-03-01' GROUP BY ALL")
 
-        Each stream is a table of its name. A name that is not an identifier stands in double quotes:
+        Each stream is a table of its name. A name that is not an identifier needs double quotes:
         `"orders:eu"`. The columns are the fields of the entries, and `_id`, `_timestamp`, `_sequence` and
         `_stream`. Their types are inferred from a sample of both ends of the stream. A value that does not
         fit the type is null, and counted in a warning of the logger `headrace.stream`.
 
-        The query sees the entries that exist when it begins. Of these only the named columns are read, and
-        only the times that conditions on `_timestamp` allow. With `archive`, archived entries and those that
-        are in the stream after them are one table, each entry once.
+        The query sees the entries that exist when it begins. Only the columns that it names are read, and
+        only the times that its conditions on `_timestamp` allow. With `archive`, a table contains the
+        archived entries and the later entries of the stream, each entry once.
 
         Args:
             query: one statement in the SQL of DuckDB.
-            schemas: by stream, columns that are not inferred, as `schema` of Stream.to_arrow().
-            archive: an archive of `headrace archive`, a directory or a URL such as `s3://lake/orders`. Its
-                columns have its types. It needs the package deltalake.
-            storage_options: the options of its object store, such as `AWS_ENDPOINT_URL`.
+            schemas: by the name of a stream, its columns if they should not be inferred, as `schema` of
+                Stream.to_arrow().
+            archive: an archive of `headrace archive`, a directory or a URL such as `s3://lake/orders`. The
+                table has the types of its columns. It needs the package deltalake.
+            storage_options: the options of the archive's object store, such as `AWS_ENDPOINT_URL`.
             time_zone: the time zone of times without one.
 
         Raises:
@@ -219,6 +221,10 @@ class Database:
 
         Args:
             options: redis-py's own options, such as `decode_responses=True`.
+
+        Raises:
+            UsageError: if there are options, and connect() was given a client. Without options, that client
+                is returned.
         """
         from headrace.api.local import redispy
 
@@ -229,19 +235,30 @@ class Database:
 
         Args:
             options: redis-py's own options.
+
+        Raises:
+            UsageError: if connect() was given a client instead of a URL.
         """
         from headrace.api.local import async_redispy
 
         return async_redispy.async_client(self, **options)
 
     def connection_class(self) -> type[redis.UnixDomainSocketConnection]:
-        """Return redis-py's connection class for this database, for libraries that make their own pool."""
+        """Return redis-py's connection class for this database, for libraries that make their own pool.
+
+        Raises:
+            UsageError: if the database is on a server.
+        """
         from headrace.api.local import redispy
 
         return redispy.connection_class(self)
 
     def async_connection_class(self) -> type[redis.asyncio.UnixDomainSocketConnection]:
-        """Return the connection class of redis.asyncio bound to this database."""
+        """Return the connection class of redis.asyncio for this database.
+
+        Raises:
+            UsageError: if the database is on a server.
+        """
         from headrace.api.local import async_redispy
 
         return async_redispy.connection_class(self)
@@ -290,12 +307,13 @@ class Database:
         )
 
     def compact(self) -> None:
-        """Rewrite the log to its shortest form. This also happens automatically when the log has doubled.
+        """Rewrite the log to its shortest form.
 
-        Other threads can use the database meanwhile. In memory this does nothing.
+        This also happens automatically when the log has doubled, to at least 64 MiB. Other threads can use
+        the database meanwhile. In memory this does nothing.
 
         Raises:
-            HeadraceError: if the rewrite failed, or the database is closed, also meanwhile.
+            HeadraceError: if the rewrite failed, or the database is on a server, or closed before the end.
         """
         local_engine = self._open_local_engine("compact()")
         if local_engine.storage is not None:
@@ -305,14 +323,14 @@ class Database:
         """Copy all data as they are now to a new directory; other threads can use the database meanwhile.
 
         `headrace.open(path)`, `headrace serve --dir <path>` and `redis-server --dir <path>` load the copy.
-        The directory appears when the copy is complete, and on the disk.
+        The directory appears when the copy is complete and synced.
 
         Args:
             path: a directory that does not exist or is empty.
 
         Raises:
             UsageError: if the directory contains files, or its parent does not exist.
-            HeadraceError: if the disk failed, or the database is closed, also meanwhile.
+            HeadraceError: if the disk failed, or the database is on a server, or closed before the end.
         """
         write_backup(self._open_local_engine("backup()"), path)
 
@@ -328,7 +346,7 @@ class Database:
         return self.backend
 
     def close(self) -> None:
-        """Sync everything and release the directory. A second call does nothing.
+        """Sync everything and release the directory, or close the connections. A second call does nothing.
 
         Calls that wait in other threads raise DatabaseClosed.
 
@@ -395,12 +413,12 @@ def open(
             `db.replica.status()` has its progress. Opened again after close(), it continues where it was
             if the server still has the changes since then; otherwise it copies all data again.
         skip_foreign_types: leave out keys of other types than streams and strings, in the directory of a
-            Redis or at the server of `replica_of`. Otherwise such data is not opened, or not copied. The next
-            compact() removes them from the directory, so keep a copy of it.
+            Redis or at the server of `replica_of`. False: data with such keys are not opened, or not copied.
+            The next compact() removes these keys from the directory, so keep a copy of it.
         hot_memory: bytes of data in memory, as a number or as text such as `"512mb"`. Beyond it the oldest
             entries of streams move to files of the directory, and are read from there. 0: no limit.
         cold_cache_memory: bytes of entries read from these files that are kept in memory, at least 1 MiB.
-        cold_store: the URL of an object store to which these files move on, such as `"s3://bucket/prefix"`
+        cold_store: the URL of an object store to upload these files to, such as `"s3://bucket/prefix"`
             (also `gs://`, `az://`, `file://`). It needs `headrace[cloud]`; credentials are those of the
             environment.
         cold_local_bytes: bytes of these files that stay in the directory when the store has them.
@@ -511,21 +529,21 @@ def connect(
     replicas_timeout: float = 1.0,
     read_from: Literal["primary", "replica"] = "primary",
 ) -> Database:
-    """Connect to a server: Headrace, Redis or Valkey.
+    """Return a database on a server: Headrace, Redis or Valkey. The first request opens the connection.
 
     Args:
         url: `redis://`, `rediss://`, `unix://`, `sentinel://` or `cluster://`; or a client of redis-py, whose
             settings are used.
         reconnect_timeout: seconds to retry when a server is lost. None: 20 for one server, 90 with Sentinel
             or a cluster, enough for a restart or a failover. The first connection is never retried.
-        wait_replicas: after each add() and add_many(), wait until so many replicas have the entries; raise
+        wait_replicas: after each add() and add_many(), wait until this many replicas have the entries; raise
             NotReplicated if they do not in time. None: do not wait.
-        replicas_timeout: seconds to wait for them.
+        replicas_timeout: seconds to wait for the replicas.
         read_from: `"replica"`: read entries from a replica (range, follow, len and so on). It may be behind:
             an entry that was just added may be missing. Writes and groups use the primary.
 
     Raises:
-        UsageError: if the URL is invalid.
+        UsageError: if the URL or another argument is invalid.
     """
     if isinstance(url, str) and "://" not in url:
         raise UsageError(

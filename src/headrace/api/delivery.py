@@ -51,8 +51,8 @@ class Delivery(Entry[T]):
 
     Attributes:
         times_delivered: 1 for the first time; retries and claims count, renewed leases do not.
-        lost: True if the entry no longer belongs to this consumer: its lease ran out and another claimed it,
-            so that it is handled twice; or it was deleted, or acknowledged by another client.
+        lost: True if the entry no longer belongs to this consumer: its lease ran out and another consumer
+            claimed it, so it is handled twice; or it was deleted, or acknowledged by another client.
     """
 
     __slots__ = (
@@ -104,7 +104,11 @@ class Delivery(Entry[T]):
         self._settler = settler
 
     def ack(self) -> None:
-        """Acknowledge the entry. The acknowledgement is sent within 20 ms, or before the consumer waits."""
+        """Acknowledge the entry.
+
+        Acknowledgements are sent together: after 20 ms, or before the consumer waits. If the next handler is
+        running by then, they are sent up to a second later.
+        """
         self._settler.ack(self)
 
     def retry(self, after: float | None = None, error: str = "retry() was called") -> None:
@@ -120,7 +124,7 @@ class Delivery(Entry[T]):
         self._settler.retry(self, after, error)
 
     def fail(self, reason: str = "fail() was called") -> None:
-        """Move the entry to the dead letters now.
+        """Move the entry to the dead letters now. If the group keeps none, acknowledge and log it.
 
         Args:
             reason: why, for the log and the dead letter.
@@ -130,7 +134,8 @@ class Delivery(Entry[T]):
     def record_failure(self, error: BaseException) -> None:
         """Retry after the back-off, because of this exception; dead letters keep its text.
 
-        If it says that this entry's value cannot be decoded, move the entry to the dead letters at once.
+        If the exception is the CodecError of this entry's value, move the entry to the dead letters at once,
+        unless the group keeps none or has no limit of deliveries.
         """
         self._settler.record_failure(self, error)
 

@@ -23,6 +23,10 @@ class Entry(Generic[T]):
 
     Another client may write several fields of one name into an entry. `fields` and dict(entry) have the last
     one.
+
+    Attributes:
+        id: the entry's ID, a StreamID.
+        fields: the values of the fields by name, as bytes.
     """
 
     __slots__ = ("_codec", "_value", "fields", "id")
@@ -34,7 +38,7 @@ class Entry(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The value that the stream's codec decodes, on first use. Raises CodecError if it cannot."""
+        """The value, decoded by the codec on first use. Raises CodecError if that is impossible."""
         try:
             return self._value
         except AttributeError:

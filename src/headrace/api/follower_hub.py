@@ -42,8 +42,8 @@ class FollowRead:
     Args:
         key: the stream.
         position: entries after this ID; None: entries added from now on.
-        count: the most entries; None: no limit.
-        gap_watch: the follower's watch; None: it does not look for gaps.
+        count: the maximum number of entries; None: no limit.
+        gaps: the follower's watch; None: the follower does not look for gaps.
         deliver: called from any thread when `reply` or `error` is set. It must not block.
 
     Attributes:
@@ -72,7 +72,7 @@ class FollowRead:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has a result."""
+        """Whether the read has ended, with entries or an error."""
         return self.reply is not None or self.error is not None
 
     def result(self) -> Reply:
@@ -333,7 +333,7 @@ def read_through_hub(
     """Wait in this thread for the entries of a read.
 
     read: makes the read, given its on_done(). seconds: the longest wait; None: no limit. stop: ends the wait.
-    Returns the read, without a result after a timeout.
+    Returns the read, without a result after a timeout or `stop.set()`.
     """
     wakeup = Wakeup()
     request = read(wakeup.wake)

@@ -78,26 +78,28 @@ class Group(Generic[T]):
     >>> for entry in billing.consumer("worker-1"):
     ...     send_invoice(entry.value)
 
-    The object only has the settings. create(), or the first consumer, creates the group on the server if it
-    does not exist, and its stream. All other methods raise NoSuchGroup if there is no such group or stream.
-    All consumers of a group should use the same settings.
+    The object only holds the settings. create(), or the first consumer, creates the group on the server if it
+    does not exist, and its stream. Methods that need the group raise NoSuchGroup if it or its stream does not
+    exist. All consumers of a group should use the same settings.
 
     Args:
         stream: the stream.
         name: the name of the group.
-        start: where a new group starts: `"0"` at the oldest entry, `"$"` at entries added from now on, a
-            datetime at that moment, an ID after it. An existing group keeps its position.
+        start: where a new group starts. `"0"`: at the oldest entry. `"$"`: at entries added from now on. A
+            datetime: at entries added then or later. An ID: after that ID. An existing group keeps its
+            position.
         max_deliveries: how often an entry is delivered before it becomes a dead letter; None: no limit.
         dead_letters: the stream for dead letters. None: `{orders}:dead` for the stream `orders`; the braces
-            keep both on one server of a cluster, as is necessary. False: none; such entries are acknowledged
+            keep both in one slot of a cluster, which is required. False: none; such entries are acknowledged
             and logged.
         lease: seconds after which other consumers claim an entry that its consumer has not renewed. Work may
             take longer, because a consumer renews its entries while its process lives.
         backoff: how long a failed entry waits: Backoff(initial=1, multiplier=2, maximum=60), in seconds.
         ordered_by: the name of a field. Entries with the same value of it are handled one after the other, in
             stream order, by all consumers of the group together. The server does that, and redelivers what
-            consumers leave: the arguments above become rules of the group, see docs/rules.md. None: do not
-            change the rules of the group. If it has the rule LEASE, its rules replace the arguments above.
+            consumers leave: `lease`, `max_deliveries` and `dead_letters` become rules of the group, see
+            docs/rules.md. None: do not change the rules of the group. If a group has the rule LEASE, its
+            rules take precedence over these three arguments.
         recreate: `"0"` or `"$"`: recreate a deleted group or stream and start there; what other consumers had
             pending is lost. False: consumers raise NoSuchGroup.
 
@@ -158,10 +160,10 @@ class Group(Generic[T]):
         return f"Group({self.name!r} of {self.stream!r})"
 
     def create(self) -> bool:
-        """Create the group, and its stream, if they do not exist. Set the rule for `ordered_by`.
+        """Create the group, and its stream, if they do not exist. With `ordered_by`, also set its rules.
 
         Returns:
-            False if the group already existed.
+            True; False if the group already existed.
 
         Raises:
             NotSupported: if the group has `ordered_by`, and the server is not Headrace.
@@ -183,13 +185,13 @@ class Group(Generic[T]):
     def open(self) -> None:
         """Create the group before its first consumer; later calls do nothing.
 
-        So a group that is deleted afterwards is not created again, unless `recreate` says so.
+        A group that is deleted after that is not created again, unless `recreate` is given.
         """
         if not self._opened:
             self.create()
 
     def _request(self, *words: bytes) -> Any:
-        """Execute a command on the group. Raises NoSuchGroup also if there is no stream."""
+        """Execute a command on the group, and return its reply. Raises NoSuchGroup also without a stream."""
         try:
             return self.backend.request(*words)
         except NoSuchGroup:
@@ -217,19 +219,20 @@ class Group(Generic[T]):
     ) -> None:
         """Replace the rules by which the server delivers to all clients of this group: see docs/rules.md.
 
-        With a lease, consumers of this library leave redelivery to the server, too. Those that run already
-        do so after a restart. Durations are seconds or a timedelta.
+        With a lease, the server also redelivers the entries of consumers of this library. Consumers that
+        are already running rely on that only after a restart. Durations are seconds or a timedelta.
 
         Args:
-            lease: an entry that is not acknowledged for so long is delivered again; None: never.
+            lease: an entry that is not acknowledged for this long is delivered again; None: never.
             backoff: delays before the first, second, ... redelivery; the last one repeats.
-            max_deliveries: after so many deliveries move the entry to the dead letters; None: no limit.
-            dead_letters: their stream; None: `{orders}:dead` for the stream `orders`.
+            max_deliveries: after this many deliveries move the entry to the dead letters; None: no limit.
+            dead_letters: the stream of the dead letters; None: `{orders}:dead` for the stream `orders`.
             ordered_by: entries with equal values of this field are processed one after the other.
-            max_pending: a consumer with so many pending entries receives no others; None: no limit.
-            consumer_ttl: remove a consumer that was not seen for so long; None: never.
+            max_pending: a consumer with this many pending entries receives no others; None: no limit.
+            consumer_ttl: remove a consumer that was not seen for this long; None: never.
 
         Raises:
+            UsageError: if an argument is invalid.
             NoSuchGroup: if the group does not exist.
             NotSupported: if the server is not Headrace.
             CommandError: if the combination is not accepted.
@@ -318,14 +321,19 @@ class Group(Generic[T]):
 
         Args:
             name: choose one that no other consumer of the group has, and use it again after a restart:
-                then the consumer starts with its unfinished entries. None: a unique name is generated,
-                and removed when the consumer stops normally; after a crash others claim its entries when
-                the lease is over.
+                then the consumer starts with its unfinished entries. None: a unique name is generated, and
+                the consumer is removed when it stops and has no pending entries; after a crash other
+                consumers claim its entries when the lease is over.
             fetch_count: as in Consumer.
             block: as in Consumer.
             concurrency: as in Consumer.
             ordered_by: as in Consumer.
             on_gap: as in Consumer.
+
+        Raises:
+            UsageError: if an argument is invalid.
+            NotSupported: if the group has `ordered_by`, and the server is not Headrace.
+            CommandError: if the server rejects the group.
         """
         return Consumer(
             self,
@@ -390,7 +398,8 @@ class Group(Generic[T]):
 
         When the function returns, the entry is acknowledged. When it raises, the entry is retried after the
         back-off. The function may settle the entry itself with entry.ack(), entry.retry(after=60) or
-        entry.fail("no such customer"). Several handlers of a group share its entries.
+        entry.fail("no such customer"). Several handlers of a group share its entries. Decorating a function
+        creates the group if it does not exist.
 
         With `batch` the function gets a Batch, which is acknowledged or retried as a whole:
 
@@ -400,7 +409,7 @@ class Group(Generic[T]):
 
         Args:
             function: called with a Delivery, or with a Batch.
-            batch: the most entries of a batch; None: the function gets single entries.
+            batch: the maximum number of entries of a batch; None: the function gets single entries.
             batch_seconds: `seconds` of Consumer.batches().
             consumer: the name of its consumer, as in consumer().
             concurrency: as in Consumer.
@@ -456,7 +465,15 @@ class Group(Generic[T]):
         handlers.run_handlers(self.handlers, signals)
 
     async def run_async(self, signals: bool = True) -> None:
-        """Run the handlers in asyncio: `async` handlers in this loop, others in threads. See run()."""
+        """Run the handlers in asyncio: `async` handlers in this loop, others in threads.
+
+        Args:
+            signals: as in run().
+
+        Raises:
+            UsageError: if there is no handler.
+            HeadraceError: the error that ended a handler's consumer, such as NoSuchGroup.
+        """
         from headrace.api import async_handlers
 
         await async_handlers.run_handlers(self.handlers, self.stop, signals)
@@ -516,11 +533,12 @@ class Group(Generic[T]):
         Args:
             start: the first ID; None for the oldest.
             end: the last ID; None for the newest.
-            count: the most entries.
+            count: the maximum number of entries.
             consumer: only entries of this consumer; None for all.
             idle: only entries that have been idle for at least this many seconds.
 
         Raises:
+            UsageError: if `count` is not a non-negative integer.
             NoSuchGroup: if the group does not exist.
         """
         longer = (b"IDLE", b"%d" % round(idle * 1000)) if idle > 0 else ()
@@ -549,8 +567,8 @@ class Group(Generic[T]):
 
         Raises:
             NoSuchGroup: if the group does not exist.
-            UsageError: if it has pending entries, which would be lost. Let another consumer claim them first:
-                it does so when the lease is over.
+            UsageError: if the consumer has pending entries, which would be lost. Wait until another consumer
+                has claimed them, which happens when their lease is over.
         """
         if self.policy.ordered_by is not None:
             try:

@@ -175,7 +175,8 @@ class GroupGapWatch:
     def find_gap(self, about: Any, groups: Any, group: bytes) -> StreamGap | AccessDenied | None:
         """Return the gap that replies of XINFO STREAM and XINFO GROUPS reveal, and log it; None if none.
 
-        Returns (does not raise) AccessDenied if the user may not send one of them: gaps are not found then.
+        If the user may not send one of these commands, gaps cannot be found; AccessDenied is returned, not
+        raised.
         """
         for reply in (about, groups):
             if isinstance(reply, AccessDenied):

@@ -50,7 +50,7 @@ def is_async_function(function: object) -> bool:
 def run_handlers(handlers: Sequence[Handler], signals: bool) -> None:
     """Run all handlers, each in threads of its own, until they end.
 
-    Raises the error that ended one of them.
+    Raises UsageError if there is none, or one is an `async def`; otherwise the error that ended one of them.
     """
     if not handlers:
         raise UsageError("there is nothing to run: decorate a function with @group.handler or @app.handler")
@@ -100,7 +100,7 @@ def raise_first(errors: Sequence[BaseException]) -> None:
 def _wait_for(ended: Sequence[threading.Event]) -> None:
     """Wait until all are set; signals are handled meanwhile.
 
-    Thread.join() would do, but Python 3.11 takes a thread for ended when a signal handler raises in it.
+    Not Thread.join(): Python 3.11 considers a thread ended when a signal handler raises during join().
     """
     for end in ended:
         while not end.wait(SIGNAL_POLL_S):

@@ -73,9 +73,10 @@ class GroupInfo:
         last_delivered_id: entries after it are not delivered yet.
         entries_read: the number of entries the group has read; None if the server cannot tell.
         lag: the number of entries not delivered yet; None if the server cannot tell.
-        lost_unread: the number of entries that were removed before the group read them; only Headrace counts
-            them.
-        lost_pending: the number of its pending entries that were deleted before they were acknowledged.
+        lost_unread: the number of entries that were removed before the group read them; 0 from servers other
+            than Headrace, which do not count them.
+        lost_pending: the number of its pending entries that were deleted before they were acknowledged; 0
+            from servers other than Headrace.
         raw: the whole reply, by the server's names.
     """
 
@@ -139,7 +140,7 @@ class ConsumerInfo:
 
 
 def dict_from_reply(reply: list[Any]) -> dict[str, Any]:
-    """Return a reply in which names and values alternate as a dict."""
+    """Return the dict of a reply in which names and values alternate."""
     return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
 
 

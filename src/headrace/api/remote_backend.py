@@ -74,7 +74,7 @@ class RemoteBackend:
     ConnectionLost.maybe_executed tells whether the server may have executed the request.
 
     Args:
-        url_or_client: the URL or the client.
+        server: the URL or the client.
         reconnect_timeout: seconds to retry when a server is lost; None: enough for a restart (20 s), or for
             a failover with Sentinels or in a cluster (90 s). The first connection is not retried.
         replica_wait: what add() and add_many() wait for after each call; None: nothing.
@@ -202,7 +202,10 @@ class RemoteBackend:
     def add(
         self, key: bytes, id: bytes, fields: Mapping[Any, Any], options: Sequence[bytes] = ()
     ) -> bytes | None:
-        """Execute XADD; return the new ID. With IDMP it is retried when the reply is lost."""
+        """Execute XADD; return the ID, or None if NOMKSTREAM or IFLAST prevented the add.
+
+        With IDMP it is retried when the reply is lost.
+        """
         words = (b"XADD", key, *options, id, *encode_fields(fields))
         idempotent = b"IDMP" in options
         if idempotent and self.replica_wait is not None:
@@ -266,9 +269,9 @@ class RemoteBackend:
     def _check_replicas(
         self, ids: list[bytes], replies: list[Any], uncovered: CommandError | None = None
     ) -> None:
-        """Raise NotReplicated unless the replies of _wait_requests() say that enough replicas have it.
+        """Raise NotReplicated unless the replies to _wait_requests() confirm the entries.
 
-        Then the server may be a former primary, so the next request looks for the primary again.
+        In that case the server may be a former primary, so the next request looks for the primary again.
         uncovered: why WAIT was not about these entries. A stored entry is never reported as rejected: if the
         user may not send WAIT, no replica has confirmed it.
         """
@@ -289,7 +292,7 @@ class RemoteBackend:
         return time.time_ns() // 1_000_000
 
     def slot_of(self, key: bytes) -> int:
-        """Return the slot of a key; without a cluster 0. One command reads streams of one slot."""
+        """Return the slot of a key; 0 without a cluster. One command can only read streams of one slot."""
         return self.topology.slot_of(key)
 
     def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
@@ -451,7 +454,7 @@ class RemoteBackend:
         return self.topology.unblock_works
 
     def _describe_replica(self, key: bytes | None) -> str:
-        """Return what the server of the key is, which replied READONLY."""
+        """Return a description of the key's server, which replied READONLY."""
         try:
             [info] = self._send_once(key, [(b"INFO", b"replication")], None)
         except (_NoReply, HeadraceError):

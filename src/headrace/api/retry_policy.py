@@ -61,8 +61,9 @@ class RetryPolicy:
         lease: seconds without a renewal after which another consumer may claim an entry.
         backoff: how long a failed entry waits.
         recreate_start: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
-        server_rule_arguments: the arguments of XGROUP CFGSET that set the rules of the group, if it has a
-            LEASE: then the server redelivers, and consumers do not look for idle entries. Empty: it has none.
+        server_rule_arguments: the arguments of XGROUP CFGSET that set the rules of the group, if it has the
+            rule LEASE. Then the server redelivers, and consumers do not look for idle entries. Empty: the
+            group has no such rule.
         ordered_by: the field of the rule ORDERED-BY; None: there is no such rule.
         server_backoff_max_ms: the longest delay of the rule BACKOFF.
         consumer_ttl_ms: of the rule CONSUMER-TTL, which ends leases of inactive consumers; 0: there is none.
@@ -92,7 +93,7 @@ class RetryPolicy:
 
     @cached_property
     def ownership_ms(self) -> int:
-        """Milliseconds after its last renewal in which no other consumer receives an entry."""
+        """Milliseconds after the renewal of an entry in which no other consumer receives the entry."""
         return min(self.lease_ms, self.consumer_ttl_ms or self.lease_ms)
 
     @property

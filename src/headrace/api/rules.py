@@ -1,4 +1,4 @@
-"""Arguments and replies for the rules of streams and groups, which the server applies by itself."""
+"""Arguments and replies for the rules of streams and groups, which the server applies automatically."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rules_error(rejected: CommandError) -> CommandError:
 
 
 def rules_from_reply(reply: Any) -> dict[str, str]:
-    """Return the rules in a reply to XINFO: names and values in turns."""
+    """Return the rules in a reply to XINFO, as values by name; {} if there are none."""
     pairs = dict(zip(reply[::2], reply[1::2], strict=True))
     words = [word.decode("utf-8", "surrogateescape") for word in pairs.get(b"rules", ())]
     return dict(zip(words[::2], words[1::2], strict=True))
@@ -65,18 +65,21 @@ class Retention:
 
     >>> db.stream("orders", retention=Retention(max_age=timedelta(days=7), keep_unacked=True))
 
+    None sets no limit.
+
     Attributes:
-        max_len: keep at most so many entries.
-        max_bytes: keep at most so many bytes of nodes.
-        max_age: keep entries that are younger: seconds or a timedelta.
+        max_len: keep at most this many entries.
+        max_bytes: keep at most this many bytes of nodes.
+        max_age: keep entries that are younger than this, in seconds or as a timedelta.
         exact: trim entry by entry; False: by whole nodes, which is cheaper.
         keep_unacked: keep what a group has not read or not acknowledged.
         keep_unarchived: keep what is not archived.
         drop_acked: remove an entry as soon as all groups have acknowledged it.
         strict: reject commands that would remove what keep_unacked or keep_unarchived keeps.
         discard: at max_len or max_bytes remove the `"old"` entries, or reject `"new"` ones.
-        hot_bytes: keep at most so many bytes of nodes in memory; older ones move to files.
-        hot_age: keep entries in memory that are younger: seconds or a timedelta. Others move to files.
+        hot_bytes: keep at most this many bytes of nodes in memory; older ones move to files.
+        hot_age: keep entries in memory that are younger than this, in seconds or as a timedelta. Others move
+            to files.
     """
 
     max_len: int | None = None

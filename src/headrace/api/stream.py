@@ -75,9 +75,9 @@ class Stream(Generic[T]):
     >>> orders.add(Order("ada", cents=999))
     >>> [entry.value.cents for entry in orders]
 
-    Wherever an ID is an argument, you may pass a StreamID, its text, or a datetime with a time zone. A stream
-    is thread-safe. All methods raise CommandError, or a subclass in headrace.errors, when the command is
-    rejected, and ConnectionLost when the server cannot be reached.
+    Wherever an ID is an argument, you may pass a StreamID, its text, or a datetime with a time zone. An
+    invalid ID raises InvalidID. A stream is thread-safe. All methods raise CommandError, or a subclass in
+    headrace.errors, when the command is rejected, and ConnectionLost when the server cannot be reached.
     """
 
     def __init__(self, backend: Backend, name: str | bytes, codec: Any = None) -> None:
@@ -164,25 +164,25 @@ class Stream(Generic[T]):
                 datetime or `"ms-*"`: the stream generates only the sequence number.
             maxlen: trim the stream to this many entries.
             minid: trim entries before this ID.
-            approximate: trim whole nodes only, which is much cheaper but may leave up to 100 entries too
-                many.
+            approximate: trim whole nodes only, which is much cheaper, but may leave up to 100 entries more.
             references: what happens to trimmed entries in the groups' pending lists: `"keep"` them,
                 `"delete"` them, or trim only entries that all groups have `"acknowledged"`.
             idempotency: (producer, request). A request added twice is stored once, and both calls return the
                 same ID. A stream remembers the last 100 requests of each producer for 100 seconds; see
                 stream_idmp_maxsize and stream_idmp_duration of open().
-            create: False: do not create the stream.
+            create: whether to create the stream if it does not exist.
             if_last: add the entry only if this is the stream's last ID; "0-0" for a new stream.
-            delay: schedule the entry: the server adds it after so many seconds. The ID returned is for
-                cancel().
-            at: schedule the entry for a datetime with a time zone.
+            delay: seconds, or a timedelta, until the entry is added. The returned ID is for cancel().
+            at: when the entry is added, a datetime with a time zone. The returned ID is for cancel().
             wait_replicas: how many replicas must have the entry; None: the setting of connect().
-            timeout: seconds to wait for them.
+            timeout: seconds to wait for the replicas.
 
         Returns:
             The ID of the entry.
 
         Raises:
+            UsageError: if an argument is invalid, or arguments cannot be combined.
+            NotSupported: if the server does not know an option.
             NoSuchStream: if the stream does not exist and `create` is False.
             IdTooSmall: if `id` is not larger than all IDs before.
             LastIdMismatch: if the last ID is not `if_last`.
@@ -218,7 +218,7 @@ class Stream(Generic[T]):
         """Cancel a scheduled entry, by the ID that add() has returned.
 
         Returns:
-            False if there is no such entry: it was added to the stream, or cancelled, before.
+            True; False if there is no such entry, because it was already added to the stream or cancelled.
         """
         schedule = schedule_name(self.key)
         return bool(self.backend.request(b"XDEL", schedule, bytes(to_stream_id(id))))
@@ -232,6 +232,7 @@ class Stream(Generic[T]):
             retention: the rules; None removes all.
 
         Raises:
+            UsageError: if `retention` is not a Retention, or one of its values is invalid.
             NotSupported: if the server is not Headrace.
         """
         if retention is not None and not isinstance(retention, Retention):
@@ -287,12 +288,13 @@ class Stream(Generic[T]):
         wait_replicas: int | None = None,
         timeout: float = REPLICAS_TIMEOUT_S,
     ) -> list[StreamID]:
-        """Add entries, all or none, with one sync or one round trip: by far the fastest way.
+        """Add entries in one transaction, with one sync or one round trip: by far the fastest way.
 
         >>> orders.add_many({"customer": name} for name in ("ada", "grace"))
         [StreamID(1700000000000, 0), StreamID(1700000000000, 1)]
 
-        No reader sees some of the entries without the others.
+        No reader sees some of the entries without the others. If one of the values is invalid, no entry is
+        added. If the rules of the stream reject some of the entries, the others are added.
 
         Args:
             values: as `value` of add().
@@ -305,6 +307,16 @@ class Stream(Generic[T]):
 
         Returns:
             The IDs, in the order of the values.
+
+        Raises:
+            UsageError: if an argument is invalid.
+            NotSupported: if the server does not know an option.
+            StreamFull: if the rules of the stream reject one of the entries.
+            EntriesKept: if `maxlen` or `minid` would remove an entry that the rules of the stream keep.
+            CodecError: if a value cannot be stored, or would come back changed.
+            NotOnDisk: if the entries are in memory but the disk rejected them.
+            ConnectionLost: if the server was lost: the entries may have been added.
+            NotReplicated: if the entries are stored, but too few replicas confirmed them in time.
         """
         options = xadd_options(maxlen, minid, approximate, references, None, True)
         # The backend checks plain fields.
@@ -340,7 +352,7 @@ class Stream(Generic[T]):
         Args:
             maxlen: the number of entries to keep.
             minid: the first ID to keep.
-            approximate: remove whole nodes only: cheaper, but may leave up to 100 entries too many.
+            approximate: remove whole nodes only, which is cheaper, but may leave up to 100 entries more.
             references: as in add().
 
         Returns:
@@ -372,7 +384,7 @@ class Stream(Generic[T]):
             references: as in add().
 
         Returns:
-            The number of entries that existed.
+            The number of removed entries.
 
         Raises:
             EntriesKept: if the rules of the stream keep one of the entries. Nothing was removed.
@@ -410,7 +422,10 @@ class Stream(Generic[T]):
         Args:
             start: the first ID; None for the oldest.
             end: the last ID; None for the newest.
-            count: the most entries; None for all.
+            count: the maximum number of entries; None for all.
+
+        Raises:
+            UsageError: if `count` is not a non-negative integer.
         """
         return self._pages(b"XRANGE", range_start(start), range_end(end), count)
 
@@ -523,9 +538,9 @@ class Stream(Generic[T]):
 
         >>> orders.to_arrow(pa.schema([("_id", pa.string()), ("cents", pa.int64())]))
 
-        Each column is read from the field of its name. A field that is missing, or does not fit the type, is
-        null; the latter are counted in the metadata of the schema, at `headrace.misfits`, and in a warning of
-        the logger `headrace.stream`.
+        Each column is read from the field of its name. A missing field is null. A value that does not fit the
+        type becomes null, too; such values are counted in the metadata of the schema, at `headrace.misfits`,
+        and in a warning of the logger `headrace.stream`.
 
         Args:
             schema: the columns. Types of fields are string, binary, bool, int8 to int64, float32, float64,
@@ -534,8 +549,8 @@ class Stream(Generic[T]):
                 `_sequence`, `_stream`, `_fields`, `_corrupt_record`. None: `_id` as string, and `_fields` as
                 map<string, string>.
             start: the first ID; None for the oldest.
-            end: the last ID; None for the newest at this time.
-            count: the most entries; None for all.
+            end: the last ID; None for the newest entry at the time of the call.
+            count: the maximum number of entries; None for all.
 
         Raises:
             UsageError: if pyarrow is not installed, or a column has another type.
@@ -553,8 +568,8 @@ class Stream(Generic[T]):
     ) -> ArrowBatches:
         """Return the entries of to_arrow() as record batches, which need little memory at a time.
 
-        Entries that are removed while it reads are missing if their batch was not read yet. PyArrow, Polars,
-        pandas and DuckDB read it without copying:
+        Entries that are removed during the read are missing if their batch was not read yet. PyArrow, Polars,
+        pandas and DuckDB read the batches without copying them:
 
         >>> polars.DataFrame(orders.arrow_batches(schema))
         >>> for batch in orders.arrow_batches(schema):
@@ -595,12 +610,15 @@ class Stream(Generic[T]):
 
         Args:
             after: entries after this ID; `"$"` for entries added from now on.
-            count: the most entries; None for no limit.
+            count: the maximum number of entries; None for no limit.
             block: seconds to wait; None: do not wait; math.inf: no limit.
-            stop: its set() ends the wait.
+            stop: a Stop; calling its set() ends the wait.
 
         Returns:
             The entries; an empty list after a timeout or `stop.set()`.
+
+        Raises:
+            UsageError: if `count` or `block` is invalid.
         """
         if block is not None and not (isinstance(block, int | float) and block >= 0):
             raise UsageError(f"block={block!r}: must be seconds of at least 0, None not to wait, or math.inf")
@@ -629,7 +647,7 @@ class Stream(Generic[T]):
         stop: Stop | None,
         gaps: GapWatch | None,
     ) -> list[Entry[T]]:
-        """Wait for the entries after an ID. On a server, all that wait share a connection."""
+        """Wait for the entries after an ID. On a server, all waiting readers share one connection."""
         backend = self.reading_backend
         if not backend.is_remote:
             options = () if count is None else (b"COUNT", b"%d" % count)
@@ -674,12 +692,13 @@ class Stream(Generic[T]):
 
         Args:
             after: entries after this ID; `"$"` for entries added from now on.
-            stop: its set() ends the iteration; without it there is no end.
-            on_gap: what happens if entries were removed before they were read. `"warn"`: a StreamGap that
-                says how many is added to the follower's `gaps`, and the logger `headrace.stream` warns.
+            stop: a Stop; calling its set() ends the iteration. None: the iteration never ends.
+            on_gap: what happens if entries were removed before they were read. `"warn"`: a StreamGap with
+                their number is added to the follower's `gaps`, and the logger `headrace.stream` warns.
                 `"raise"`: the StreamGap is raised, too.
 
         Raises:
+            UsageError: if `on_gap` is invalid.
             StreamGap: in the iteration, with on_gap="raise".
         """
         position = self._last_id() if after == "$" else to_stream_id(after)
@@ -697,11 +716,12 @@ class Stream(Generic[T]):
         All followers of a database share one thread.
 
         Args:
-            after: as in follow().
+            after: as in follow(), but `"$"` is for entries added after the iteration has begun.
             stop: as in follow().
             on_gap: as in follow().
 
         Raises:
+            UsageError: if `on_gap` is invalid.
             StreamGap: in the iteration, with on_gap="raise".
         """
         from headrace.api.consuming.async_stream import follow
@@ -722,7 +742,7 @@ class Stream(Generic[T]):
                 after = entry.id
 
     def _last_id(self) -> StreamID:
-        """The largest ID ever generated; new entries come after it."""
+        """Return the largest ID ever generated, which precedes all new entries; 0-0 if there is no stream."""
         try:
             return self.info().last_id
         except NoSuchStream:
@@ -751,16 +771,15 @@ class Stream(Generic[T]):
 
         Args:
             name: the name of the group.
-            start: where a new group starts: `"0"` at the oldest entry, `"$"` at entries added from now on, or
-                after an ID.
+            start: as in Group.
             max_deliveries: as in Group.
             dead_letters: as in Group.
             lease: as in Group.
             backoff: as in Group.
             ordered_by: as in Group.
             recreate: as in Group.
-            create: create the group now if it does not exist, and the stream. So it has the entries added
-                from now on, even if its first consumer starts later.
+            create: create the group and the stream now if they do not exist. With `start="$"` the group then
+                has the entries added from now on, even if its first consumer starts later.
 
         Raises:
             UsageError: if an argument is invalid.
@@ -803,7 +822,7 @@ ARGUMENT_BY_HEADRACE_OPTION = {b"IFLAST": "if_last", b"DELAY": "delay", b"DUE": 
 
 
 def _explained(refused: CommandError, options: list[bytes]) -> CommandError:
-    """Return the error, or NotSupported if an older server took the option for an ID or a syntax error."""
+    """Return NotSupported if the error means that the server does not know an option; otherwise the error."""
     if isinstance(refused, InvalidStreamId | InvalidSyntax | NotSupported):
         for word in options:
             if word in NEWER_XADD_OPTIONS:

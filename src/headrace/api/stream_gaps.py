@@ -78,8 +78,8 @@ class GapWatch:
     def __init__(self, name: str, after: StreamID | None = None, on_gap: OnGap = "warn") -> None:
         """Create a watch for a follower of the stream `name` that has read up to `after`.
 
-        after: None: set_start() sets it, to the end of the stream.
-        on_gap: "raise": raise_found() raises gaps.
+        after: None if set_start() sets it later, to the end of the stream.
+        on_gap: with "raise", raise_found() raises gaps.
         """
         self.found_gaps: list[StreamGap] = []
         self.raises_gaps = checked_on_gap(on_gap) == "raise"
@@ -108,7 +108,7 @@ class GapWatch:
         return time.monotonic() >= self._next_check
 
     def seconds_until_due(self) -> float | None:
-        """Return after how long without an entry to call find_gap(); None: all that was read is checked."""
+        """Return how many seconds to wait for an entry before find_gap() is called; None: no check is due."""
         if self._checked is self._position:
             return None
         return max(0.0, self._next_check - time.monotonic())

@@ -64,7 +64,7 @@ def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: st
 
     Raises:
         UsageError: if the archive has a column of another type, a map of fields where columns are wanted, or
-            another time zone, or the directory holds other files.
+            another time zone; the directory holds other files; or the object store ignores conditions.
         HeadraceError: if the store fails.
     """
     check_no_other_files(location)
@@ -141,7 +141,11 @@ def check_no_archive_files(location: ArchiveLocation) -> None:
 
 
 def create_table(location: ArchiveLocation, fields: pa.Schema | None, zone: str) -> DeltaTable:
-    """Create the table of an empty archive. UsageError if Delta has no such columns, or the disk fails."""
+    """Create the table of an empty archive, or open it if another job has just created it.
+
+    Raises:
+        UsageError: if Delta has no such columns, or the directory cannot be created.
+    """
     from deltalake import DeltaTable, Schema
 
     typed = [FIELDS_COLUMN] if fields is None else list(fields)
@@ -175,7 +179,8 @@ def missing_columns(
     """Return the fields for which the archive has no column yet.
 
     Raises:
-        UsageError: if a column has another type, or only one of archive and `fields` has a map of all fields.
+        UsageError: if a column has another type, or a name that differs from that of a field only in case; or
+            only one of archive and `fields` has a map of all fields.
     """
     known = {column.name: column for column in existing}
     has_map = "fields" in known and known["fields"].type == FIELDS_COLUMN.type
@@ -204,7 +209,7 @@ def missing_columns(
 def with_archived_types(location: ArchiveLocation, inferred: pa.Schema) -> pa.Schema:
     """Return inferred fields with the types that the archive, if it exists, has for them already.
 
-    Without those whose names differ from a column only in case: `_exact` keeps their entries.
+    Fields whose names differ from a column only in case are left out: `_exact` stores their entries.
     """
     with table_errors_explained(location):
         table = existing_table(location)

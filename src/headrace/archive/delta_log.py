@@ -6,8 +6,8 @@
     _delta_log/_last_checkpoint                           the version of the newest checkpoint
     _delta_log/_headrace_newest                           the newest version that a job of Headrace has seen
 
-The library reads the table; its errors name no file. So this module finds the damaged one. It also finds
-damage that the library does not notice: a commit without a byte, and a newest commit that was deleted.
+The library deltalake reads the table, but its errors name no file. So this module finds the damaged file. It
+also finds damage that the library does not notice: an empty commit, and a newest commit that was deleted.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def read_commit_into(file: LogFile, data: bytes) -> None:
 
 
 def count_mismatch(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return how the files that a commit adds differ from the counts recorded in it; None: they do not."""
+    """Return how the files that a commit adds differ from its recorded counts; None if they do not."""
     try:
         recorded = json.loads(info[ADDED_COUNTS_KEY])
         counts = [json.loads(each.get("stats") or "{}").get("numRecords") for each in added]
@@ -234,7 +234,8 @@ def action_counts_by_checkpoint(files: Iterable[LogFile]) -> dict[int, int]:
 def missing_commits(commits: set[int], checkpoints: set[int], newest: int) -> Iterator[LogDamage]:
     """Yield the missing commits: between two others, or between the newest checkpoint and the newest commit.
 
-    Commits before a checkpoint may have been deleted, so the first ones are reported only without one.
+    Commits before a checkpoint may have been deleted, so the first ones are reported only if no checkpoint
+    replaces them.
     """
     first = min(commits or checkpoints, default=0)
     # Commits before a checkpoint may be deleted, the oldest ones first.

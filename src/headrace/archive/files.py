@@ -231,6 +231,7 @@ def open_table(location: ArchiveLocation) -> DeltaTable:
 
     Raises:
         UsageError: if there is none, or it is not an archive.
+        HeadraceError: if its log is damaged.
     """
     table = existing_table(location)
     if table is None:
@@ -243,7 +244,12 @@ def open_table(location: ArchiveLocation) -> DeltaTable:
 
 
 def existing_table(location: ArchiveLocation) -> DeltaTable | None:
-    """Open the table of an archive; None if there is none. UsageError if it is not an archive."""
+    """Open the table of an archive; None if there is none.
+
+    Raises:
+        UsageError: if it is not an archive that this version can read, or deltalake is not installed.
+        HeadraceError: if its log is damaged.
+    """
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
@@ -370,7 +376,7 @@ def as_date(value: datetime.date | str | None) -> datetime.date | None:
 
 
 def as_ms(value: datetime.datetime | None) -> int | None:
-    """Return a time of the log in milliseconds."""
+    """Return a time of the log in milliseconds; None if the log has none."""
     return None if value is None else round(value.timestamp() * 1000)
 
 

@@ -105,7 +105,10 @@ class ArchiveLocation:
         """Return the object store of a folder of the archive; its paths are those within the folder.
 
         The library decodes the URL of a store, but encodes each `%` of a path within it. So a path with a
-        `%`, as that of a partition, has to be part of the URL.
+        `%`, such as that of a partition, has to be part of the URL.
+
+        Raises:
+            UsageError: if deltalake is not installed.
         """
         try:
             from deltalake.fs import DeltaStorageHandler
@@ -115,7 +118,7 @@ class ArchiveLocation:
         return DeltaStorageHandler(uri, self.storage_options())
 
     def filesystem(self, folder: str = "") -> pafs.FileSystem:
-        """Return a file system whose root is a folder of the archive; its own folder by default."""
+        """Return a file system whose root is a folder of the archive; by default the archive itself."""
         import pyarrow.fs as pafs
 
         if self.is_local:
@@ -181,11 +184,12 @@ def archive_location(
     """Return the location that a user gives.
 
     Args:
-        given: A path, a file:// URL, or a URL of an object store.
+        given: A path, a file:// URL, or a URL of an object store; or a location, which is returned as it is.
         options: The options of the store by name.
 
     Raises:
-        UsageError: if `given` is none of these, or options are given for a directory.
+        UsageError: if `given` is none of these, has credentials or an escape such as %20, or is a directory
+            and options are given.
     """
     if isinstance(given, ArchiveLocation):
         return given
@@ -233,10 +237,11 @@ def check_no_percent_escape(text: str) -> None:
 
 @contextmanager
 def store_errors_explained(location: ArchiveLocation) -> Iterator[None]:
-    """Raise the errors of a store, and of its library, as one line; not FileNotFoundError.
+    """Raise the errors of a store, and of its library, as one line.
 
     Raises:
-        ArchiveError: in place of OSError and the errors of deltalake.
+        FileNotFoundError: unchanged.
+        ArchiveError: in place of any other OSError and the errors of deltalake.
     """
     try:
         yield
@@ -251,9 +256,9 @@ def store_errors_explained(location: ArchiveLocation) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error of a store says in one line: its first words and its last ones.
+    """Return the message of a store's error as one line: its first line and its last one.
 
-    The library lists its layers between them, and may append the XML of the store.
+    The library lists its layers between them, and may append the XML of the store, whose message is added.
     """
     text = COLOR_CODE_PATTERN.sub("", str(getattr(error, "strerror", None) or error))
     message = XML_MESSAGE_PATTERN.search(text)

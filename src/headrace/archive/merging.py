@@ -79,7 +79,7 @@ def conform_to_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
 
 
 def small_file_groups(files: Iterable[WrittenOrArchivedFile]) -> Iterator[list[WrittenOrArchivedFile]]:
-    """Yield several small files of the same stream and day each, of at most MERGED_FILE_BYTES together."""
+    """Yield groups of two or more small files of one stream and day, each of MERGED_FILE_BYTES at most."""
     days: dict[tuple[str, str], list[WrittenOrArchivedFile]] = defaultdict(list)
     for file in files:
         if file.size < SMALL_FILE_BYTES:

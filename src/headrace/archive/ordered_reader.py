@@ -7,7 +7,8 @@ last ID of each row group:
                 |---b---|
                     |---c---|   b and c overlap: read whole and sorted together
 
-Times become text in the format that the table's column names, so a replay gives the archived fields.
+Times are converted to text in the format that the comment of their column specifies, so a replay gives the
+archived fields.
 
 Only the days near the current one are examined, so reading a large archive begins at once.
 """

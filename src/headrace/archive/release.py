@@ -29,7 +29,8 @@ def iter_watermarks(servers: Servers, streams: Iterable[str]) -> Iterator[tuple[
     """Yield the watermarks of these streams, the lowest of each one first.
 
     Raises:
-        HeadraceError: if a key holds something else.
+        HeadraceError: if a key holds something other than watermarks.
+        redis.ResponseError: if the server rejects a request.
     """
     names = list(streams)
     for start in range(0, len(names), STREAMS_PER_REQUEST):
@@ -74,7 +75,7 @@ def delete_watermarks(url: str, streams: Iterable[str], name: str) -> list[str]:
 
 
 def find_table_id(watermarks: Iterable[Watermark], name: str) -> str:
-    """Return the ID of the table that a user names; an empty one if it is unknown.
+    """Return the ID of the table that a user names; an empty one for `unknown`, if a watermark has no ID.
 
     Raises:
         UsageError: if there is no such table, or there are several.

@@ -101,14 +101,14 @@ def sorted_by_id(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def typed_columns(schema: pa.Schema) -> list[pa.Field]:
-    """Return the columns of fields of an archive that has one for each field."""
+    """Return the columns that store fields, in an archive with a column for each field."""
     return [each for each in schema if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
 
 
 def column_of_field(spec: ColumnSpec) -> str | None:
-    """Return the archive's column of the field that a column reads; None if there is none.
+    """Return the name of the archive's column from which `spec` is read; None if there is none.
 
-    A field with the name of one of the archive's own columns has none: its entries are in `_exact`.
+    A field with the name of one of the archive's own columns has no column: its entries are in `_exact`.
     """
     return None if spec.kind in KINDS_WITHOUT_FIELD or spec.name in OWN_COLUMNS else spec.name
 

@@ -24,7 +24,7 @@ SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
 
 
 def sample_and_unread_count(files: Sequence[ArchivedFile]) -> tuple[list[Mapping[bytes, bytes]], int]:
-    """Return the fields of some entries of the files of one stream, and the number of files without any.
+    """Return the fields of some entries of the files of one stream, and the number of files not sampled.
 
     Raises:
         HeadraceError: if a file cannot be read.
@@ -38,7 +38,7 @@ def sample_and_unread_count(files: Sequence[ArchivedFile]) -> tuple[list[Mapping
 
 
 def evenly_spaced(files: Sequence[ArchivedFile], count: int) -> list[ArchivedFile]:
-    """Return at most so many of the files, the first and the last one included."""
+    """Return at most `count` of the files, the first and the last one included."""
     if len(files) <= count:
         return list(files)
     return [files[n * (len(files) - 1) // (count - 1)] for n in range(count)]
@@ -53,7 +53,7 @@ def archived_sample(file: ArchivedFile, *, with_end: bool) -> list[Mapping[bytes
 
 
 def sample_of_maps(parquet: pq.ParquetFile, with_end: bool) -> list[Mapping[bytes, bytes]]:
-    """Return the first entries of the first row group of a file of maps, and maybe of the last one."""
+    """Return the first entries of the first row group of a file of maps; with_end: also of the last one."""
     columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
     count = parquet.num_row_groups
     found: list[Mapping[bytes, bytes]] = []

@@ -1,4 +1,4 @@
-"""Commit files to an archive, and keep it in order: a Delta table that grows by whole batches.
+"""Commit files to an archive, a Delta table, in whole batches; merge, delete and vacuum its files.
 
     write files → sync them → one commit: the files, the positions reached, the number of the batch
 
@@ -123,8 +123,8 @@ class ArchiveTable:
         """Add the files of one batch, and the positions that they reach; afterwards both are on disk.
 
         Raises:
-            HeadraceError: if another job has committed meanwhile, a file is not there as it was written, or
-                the store fails. Nothing is added then.
+            HeadraceError: if another job has committed meanwhile, or a file is missing or was changed;
+                nothing is added then. Also if the store fails: then the commit may exist.
         """
         written = list(files)
         if lost := lost_files(self.location, written):
@@ -187,7 +187,7 @@ class ArchiveTable:
     def _has_commit(self, mark: str) -> bool:
         """Return whether a commit with this mark is in the table.
 
-        If the reply to a commit is lost, the library repeats it, and then finds its own commit in its way.
+        If the reply to a commit is lost, the library repeats the commit, which then conflicts with itself.
         """
         with table_errors_explained(self.location):
             self._table.update_incremental()
@@ -196,7 +196,7 @@ class ArchiveTable:
             )
 
     def _update(self) -> None:
-        """Read the commits since the last one of this job. HeadraceError if another job made one."""
+        """Read the commits since the last one of this job. Raises HeadraceError if another job made one."""
         with table_errors_explained(self.location):
             self._table.update_incremental()
             batch = self._table.transaction_version(APPLICATION_ID)
@@ -212,7 +212,7 @@ class ArchiveTable:
     def sync_log(self) -> None:
         """Sync the commits of a local table to disk, so that a crash of the machine does not undo them.
 
-        Also the checkpoints, which replace commits for readers.
+        Checkpoints are synced, too: readers use them in place of commits.
         """
         if not self.location.is_local:
             return
@@ -230,7 +230,7 @@ class ArchiveTable:
     def replace_files(
         self, old: Sequence[WrittenOrArchivedFile], new: Sequence[WrittenOrArchivedFile]
     ) -> None:
-        """Replace files by others with the same entries, in one commit; afterwards it is on disk.
+        """Replace files by others with the same entries, in one commit that is on disk afterwards.
 
         The commit has no positions, and no number of a batch: other jobs may commit at the same time. The
         replaced files stay for the readers of older versions.
@@ -285,7 +285,7 @@ class ArchiveTable:
         A commit repeats the positions then, because Delta deletes commits that are older than a month.
 
         Returns:
-            The number of deleted files.
+            The number of deleted files; 0 if no vacuum is due.
         """
         now_ms = int(now.timestamp() * 1000)
         # The clock may have been set back.
@@ -325,7 +325,7 @@ def partition_values(file: WrittenOrArchivedFile) -> dict[str, str | None]:
 
 
 def now_ms() -> int:
-    """Return the time in milliseconds."""
+    """Return the current time in Unix milliseconds."""
     return time.time_ns() // 1_000_000
 
 

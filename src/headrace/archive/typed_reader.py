@@ -4,7 +4,7 @@
     file of columns      columns are cast to the types of the schema, or an error is raised
     `_exact` not null    the entry is encoded from these fields: the columns do not represent it
 
-The ID gives the time and the sequence: the times of Parquet may end earlier.
+The time and the sequence are taken from the ID, because timestamps in Parquet may have a smaller range.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TypedArchiveReader:
     """Reads entries of one archived stream as the columns of a schema."""
 
     def __init__(self, stream: str, schema: pa.Schema) -> None:
-        """Raises UsageError if a column has a type that cannot be read."""
+        """Make a reader of one stream. Raises UsageError if a column has a type that cannot be read."""
         self._stream = stream
         self._layout = ArrowLayout(schema)
         self._assembler = BatchAssembler(self._layout, stream.encode("utf-8", "surrogateescape"), False)
@@ -85,7 +85,7 @@ class TypedArchiveReader:
                     yield self._cast(rows, file.path)
 
     def _split_exact(self, rows: pa.RecordBatch, path: str) -> Iterator[BatchAndMisfits]:
-        """Yield the rows of the other columns, then the rows of `_exact`."""
+        """Yield the rows that the typed columns represent, then those that `_exact` represents."""
         is_exact = rows.column(EXACT_COLUMN).is_valid()
         plain, exact = rows.filter(pc.invert(is_exact)), sorted_by_id(rows.filter(is_exact))
         if plain.num_rows:

@@ -72,7 +72,7 @@ def lost_files(location: ArchiveLocation, files: Iterable[StoredFile]) -> list[s
 
 
 def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
-    """Return the sizes of the files in a folder of an archive by their names."""
+    """Return the sizes of the files in a folder of an archive by name; {} if the folder does not exist."""
     if location.is_local:
         try:
             return {path.name: path.stat().st_size for path in (location.path / folder).iterdir()}
@@ -186,8 +186,8 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
     Several writers commit the same version of a table of their own at the same time: one of them may succeed.
 
     Raises:
-        UsageError: if mostly several writers succeed.
-        HeadraceError: if none does.
+        UsageError: if several writers succeed in most rounds.
+        HeadraceError: if none succeeds, or the store fails.
     """
     from deltalake import DeltaTable, Field, Schema
     from deltalake.schema import PrimitiveType
@@ -213,10 +213,10 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
 def count_probe_winners(location: ArchiveLocation, uri: str, number: int) -> int:
     """Let several writers commit the same version at once; return how many succeed.
 
-    More than one: the store ignores the condition.
+    If more than one succeeds, the store ignores the condition.
 
     Raises:
-        HeadraceError: if none does.
+        HeadraceError: if none succeeds.
     """
     from deltalake import DeltaTable
 

@@ -1,4 +1,4 @@
-"""The watermarks of a stream: how far each archive has it, published on the server for trimming.
+"""The watermarks of a stream: up to which entry each archive has it, published on the server for trimming.
 
     {orders}:headrace:archived     1763676000000-4:5:9af3c01e 5f1e…c2 /lake/orders
                                    1763670000000-0:3:1c27ab88 a07d…91 s3://lake/orders
@@ -37,7 +37,7 @@ UNKNOWN_ARCHIVE_NAME = "unknown"  # the name of an archive whose watermark has n
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far one archive has a stream.
+    """The position up to which one archive has a stream.
 
     Attributes:
         position: The last archived position; START if the archive has no entry yet.
@@ -68,7 +68,7 @@ class Watermark:
 
 
 def percent_encoded_location(location: str) -> str:
-    """Return a location without spaces and control characters, and not too long."""
+    """Return a location without spaces and control characters, cut to its last LOCATION_BYTES_MAX bytes."""
     return quote(location, safe="/:@.~+=,").encode()[-LOCATION_BYTES_MAX:].decode()
 
 
@@ -97,7 +97,7 @@ def lowest_published_id(client: Any, stream: str) -> str | None:
 
 
 def parse_watermarks(stream: str, value: bytes | str | None) -> list[Watermark]:
-    """Parse the value of the key: watermarks, the lowest first. HeadraceError if it has another form."""
+    """Parse the value of the key: watermarks, the lowest first. Raises HeadraceError if it is malformed."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value or ""
     try:
         found = [parse_watermark(line) for line in text.split("\n") if text]
@@ -131,6 +131,9 @@ def change_watermarks(
 
     Returns:
         The watermarks after the call, the lowest first.
+
+    Raises:
+        HeadraceError: if the key holds something other than watermarks.
     """
     key = watermark_key(stream)
     while True:
@@ -165,6 +168,9 @@ def raise_watermark(client: Any, stream: str, wanted: Watermark) -> str | None:
 
     Returns:
         The ID of the archive's watermark after the call; None if it has none.
+
+    Raises:
+        HeadraceError: if the key holds something other than watermarks.
     """
 
     def change(pipe: Any, present: list[Watermark]) -> list[Watermark]:
@@ -187,6 +193,9 @@ def lower_watermark(client: Any, stream: str, limit: Watermark, *, is_job: bool)
         limit: What the table has.
         is_job: Whether a job archives the stream now. Then a missing watermark is added, with 0-0, which
             keeps what the job has not read yet.
+
+    Raises:
+        HeadraceError: if the key holds something other than watermarks.
     """
 
     def change(pipe: Any, present: list[Watermark]) -> list[Watermark]:

@@ -1,4 +1,4 @@
-"""Publish how far an archive has its streams, with retries, during a job."""
+"""Publish up to which entry an archive contains its streams, with retries, during a job."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     record batches → | day 1 | day 1 · day 2 | day 2 |  → a file for day 1, one for day 2
 
-Entries come in the order of their IDs, so at most one file is open. Rows are collected to row groups of
+Entries come in the order of their IDs, so at most one file is open. Rows are collected into row groups of
 ROW_GROUP_BYTES, which bounds the memory of a task. A file is complete and on disk before it is returned; its
 name is unique, so a task that runs twice leaves a file that no commit names. Each page has a checksum, and
 the name of the file has a digest of all its bytes:
@@ -147,7 +147,7 @@ class DayFileWriter:
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
 
     def finish(self) -> WrittenFile:
-        """Complete the file and sync it to disk."""
+        """Complete the file, make it durable, and return its description."""
         if self._waiting:
             self._flush()
         assert self._writer is not None
@@ -190,7 +190,7 @@ class ArchiveOutput:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115
 
     def write(self, data: Any) -> int:
-        """Write bytes."""
+        """Write bytes, and return how many."""
         piece = memoryview(data).cast("B")
         self._file.write(piece)
         self._digest.update(piece)
@@ -220,7 +220,7 @@ class ArchiveOutput:
         return False
 
     def finish(self) -> str:
-        """Complete the file; then it is durable. Return its path within the archive."""
+        """Make the file durable under its final name; return its path within the archive."""
         path = f"{self._stem}-{self._digest.hexdigest()}.zstd.parquet"
         if self._partial is None:
             self._upload(path)

@@ -373,7 +373,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def write_validity(self, row: cython.Py_ssize_t) -> cython.bint:
-        """Append whether there is a value. The buffer begins with the first null: most columns have none."""
+        """Append whether there is a value. The buffer is empty until the first null; most have none."""
         i: cython.Py_ssize_t
         if not self.has_value:
             if self.nulls == 0:
@@ -466,7 +466,7 @@ class Column:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def truncate(self, rows: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Remove all values after the first rows. Not for booleans, which are bits."""
+        """Remove the values after the first `rows`, but no validity bits. Not for booleans: they are bits."""
         if self.has_offsets():
             self.offsets.used = 4 * rows + 4
             if self.kind != FIELDS_KIND:

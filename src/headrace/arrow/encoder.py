@@ -10,7 +10,7 @@ Runs of such entries are appended together (node_run_appender). An integer of th
 column of numbers without being formatted and parsed.
 
 The rows are the same as those of spark/decode/arrow_decoder for the XRANGE reply: first each column locates
-and parses its value. Only if all values fit, or the mode allows nulls, the values are appended.
+and parses its value. The values are appended only if all of them fit, or the mode allows nulls.
 """
 
 from __future__ import annotations
@@ -118,7 +118,11 @@ class RangeEncoder:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def encode(self, entries: StreamIterator, count: cython.longlong) -> cython.bint:
-        """Encode entries until there are `count`, or the batch is full; return False if none is left."""
+        """Encode entries until there are `count`, or the batch is full; return False if none is left.
+
+        Raises:
+            MalformedEntry: for an entry that does not fit, if the mode or a column does not allow a null.
+        """
         walk: EntryWalk
         if count > ROWS_MAX:
             count = ROWS_MAX
@@ -205,7 +209,7 @@ class RangeEncoder:
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Return all buffers to the pool, after the message was copied."""
+        """Return all buffers to the pool. Copy the message before."""
         column: Column
         for column in self.columns:
             column.close()
@@ -338,7 +342,7 @@ class RangeEncoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _handle_not_utf8(self, column: Column, size: cython.Py_ssize_t) -> cython.bint:
-        """Raise, or let the map be written with escapes. Return False: the entry is malformed."""
+        """Raise MalformedEntry, or let the map be escaped (null if it is too large). Return False."""
         column.misfits += 1
         if self.mode == FAILFAST:
             raise malformed.not_utf8_error(self.stream, self._entry_id())
@@ -350,7 +354,7 @@ class RangeEncoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _handle_malformed(self, column: Column) -> cython.bint:
-        """Raise, or make the value null, for an entry without a fitting value. Return False."""
+        """Raise MalformedEntry or make the value null, for an entry without a fitting value. Return False."""
         column.has_value = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
             raise malformed.missing_value_error(self.stream, self._entry_id(), column.name)
@@ -359,7 +363,7 @@ class RangeEncoder:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _handle_too_large(self, column: Column) -> cython.bint:
-        """Raise, or make the value null, for an ID with a part that is too large. Return False."""
+        """Raise MalformedEntry, or make the value null, for an ID with a too large part. Return False."""
         column.misfits += 1
         column.has_value = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):

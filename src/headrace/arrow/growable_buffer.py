@@ -49,7 +49,7 @@ class GrowableBuffer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def grow(self, extra: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Make space for extra bytes; p is borrowed again."""
+        """Make space for `extra` more bytes. Pointers to the old bytes become invalid; `p` is set again."""
         cap: cython.Py_ssize_t = self.cap
         while cap < self.used + extra:
             cap *= 2

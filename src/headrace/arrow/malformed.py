@@ -54,7 +54,10 @@ def not_utf8_error(stream: str, entry_id: str) -> MalformedEntry:
 
 
 def entry_json(entry_id: str, words: list[bytes]) -> bytes:
-    """Return the whole entry for the column of corrupt records; bytes that are not UTF-8 as \\x escapes."""
+    """Return the entry as JSON for the column of corrupt records; bytes that are not UTF-8 as \\x escapes.
+
+    An entry of more than CORRUPT_BYTES_MAX bytes is represented by its ID alone.
+    """
     whole: dict[str, object] = {"id": entry_id}
     if sum(map(len, words)) <= CORRUPT_BYTES_MAX:
         texts = [growable_buffer.escaped(word).decode() for word in words]

@@ -96,9 +96,9 @@ class NodeRunAppender(RunAppender):
         to_ms: cython.ulonglong,
         to_seq: cython.ulonglong,
     ) -> cython.Py_ssize_t:
-        """Append the run of the node's entries that begins at `at`, up to the ID `to`, after `row` rows.
+        """Append the run of the node's entries that begins at `at`, up to to_ms-to_seq, after `row` rows.
 
-        Returns how many rows, at most rows_max, were appended; 0 if the entry must be encoded by itself.
+        Returns how many rows, at most rows_max, were appended; 0 if the entry must be encoded separately.
         """
         if self.max_entries < RUN_MIN:
             self.max_entries *= 2

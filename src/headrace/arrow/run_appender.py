@@ -52,7 +52,7 @@ class RunAppender:
     def append_id_parts(
         self, rows: cython.Py_ssize_t, column: Column, part: cython.Py_ssize_t, scale: cython.ulonglong
     ) -> cython.Py_ssize_t:
-        """Append one of the two numbers of each ID, the one at byte `part` of the pair."""
+        """Append one of the two numbers of each ID, the one at byte `part` of the pair, times `scale`."""
         values: GrowableBuffer = column.values
         i: cython.Py_ssize_t
         if values.used + 8 * rows > values.cap:
@@ -88,7 +88,7 @@ class RunAppender:
     def repeat_keys(
         self, start: cython.Py_ssize_t, pairs: cython.Py_ssize_t, rows: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Append the last entry's keys, which begin at byte `start`, again for so many rows."""
+        """Append the last entry's keys, which begin at byte `start`, again for each of `rows` rows."""
         values: GrowableBuffer = self.keys.values
         ends: GrowableBuffer = self.keys.offsets
         size: cython.Py_ssize_t = values.used - start

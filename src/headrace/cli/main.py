@@ -77,7 +77,7 @@ class Program(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names. NoSuchCommand if there is none."""
+        """Return the command that the first argument names. click.UsageError if there is none."""
         if args and args[0] not in SUMMARY_BY_COMMAND and not args[0].startswith("-"):
             text = f"unknown command {args[0]!r}{suggestion_suffix(args[0], SUMMARY_BY_COMMAND)}"
             raise click.UsageError(text, context)
@@ -144,7 +144,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def abandon_output_exit_code(error: OSError) -> int:
-    """Redirect the failed standard output to nowhere, and return the exit code."""
+    """Redirect the failed standard output to /dev/null; print the error unless a pipe was closed.
+
+    Returns:
+        The exit code.
+    """
     # Otherwise Python would report the error again when it flushes at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno == errno.EPIPE:  # the reader closed the pipe, as `| head` does

@@ -56,7 +56,7 @@ class StreamOwners(Protocol):
     """The servers of one URL, as seen by a RawConnection: client/servers.py implements it."""
 
     def open_connection(self, stream: str) -> tuple[redis.Connection, bool]:
-        """Open a connection to the owner of the stream; return whether each request needs ASKING, too."""
+        """Return a new connection to the stream's owner, and whether each request needs ASKING before it."""
 
     def raise_if_unavailable(self, stream: str, error: str, follow_ask: bool = True) -> None:
         """Raise ServerUnavailable if an error reply means another server, or the same one later."""
@@ -90,7 +90,12 @@ class RawConnection:
         return exchange(self._connection, [words for each in requests for words in (ASKING, each)])[1::2]
 
     def last_generated_id(self) -> str | None:
-        """Return the last ID of the stream; None if it does not exist. Raises ServerUnavailable."""
+        """Return the last ID of the stream; None if the stream does not exist.
+
+        Raises:
+            ServerUnavailable: if an error reply means that another connection is needed.
+            CommandError: for any other error reply.
+        """
         (reply,) = self.exchange([(b"XINFO", b"STREAM", stream_key(self._stream))])
         if isinstance(reply, list):
             return str(dict(zip(reply[::2], reply[1::2], strict=True))[b"last-generated-id"], "ascii")
@@ -120,7 +125,10 @@ class RawConnection:
         return bool(self._poll.poll(seconds * 1000))
 
     def receive(self, buffer: bytearray | memoryview) -> int:
-        """Wait for the first byte, and read what has arrived into `buffer`; return the number of bytes."""
+        """Wait for the first byte, and read what has arrived into `buffer`; return the number of bytes.
+
+        Raises redis.ConnectionError if the server has closed the connection.
+        """
         while True:
             n = self._socket.recv_into(buffer)
             if n == 0:

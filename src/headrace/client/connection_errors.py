@@ -87,7 +87,7 @@ def error_reply_text(error: Exception) -> str:
 
 
 def readonly_error_text(info: object) -> str:
-    """Return the error text for a server that replied READONLY: it is a replica; of which primary, if known.
+    """Return the error text for a server that replied READONLY; it names the primary if that is known.
 
     Args:
         info: its reply to INFO replication, as bytes; anything else if it gave none.

@@ -46,7 +46,7 @@ class WakeupSocket:
             pass
 
     def fileno(self) -> int:
-        """The descriptor to poll for input."""
+        """Return the descriptor to poll for input."""
         return self._reader.fileno()
 
     def clear(self) -> bool:
@@ -95,7 +95,7 @@ class WakeupSocketPool:
         wakeup.close()
 
     def close(self) -> None:
-        """Close those that are not in use."""
+        """Close the sockets that are not in use. The others are closed when they are given back."""
         with self._lock:
             self._closed = True
             spare, self._spare = self._spare, []
@@ -104,7 +104,7 @@ class WakeupSocketPool:
 
 
 def may_unblock(connection: Any) -> bool:
-    """Return whether the server and the user's rights allow to end a blocked command."""
+    """Return whether the server and the user's rights allow ending a blocked command."""
     replies = exchange(connection, [CLIENT_ID_REQUEST, (b"CLIENT", b"UNBLOCK", UNUSED_CLIENT_ID)])
     return isinstance(connection._sock, socket.socket) and not any(
         isinstance(reply, Exception) for reply in replies
@@ -122,6 +122,10 @@ def exchange_until_woken(
         request: the command.
         wakeup: its wake() ends the command early, as if it had timed out.
         seconds: when a server that has not replied counts as dead.
+
+    Raises:
+        redis.TimeoutError: if the server does not reply in time.
+        redis.ConnectionError: if the connection is lost. After any exception the connection is closed.
     """
     try:
         client_id = client_id_of(connection)
@@ -167,11 +171,11 @@ def unblock_on_other_connection(pool: Any, client_id: int, sock: socket.socket) 
 
 
 def unblock_through(other: Any, client_id: int, sock: socket.socket) -> float:
-    """Send CLIENT UNBLOCK on the connection `other`; return the milliseconds that it took.
+    """Send CLIENT UNBLOCK on the connection `other` until `sock` has a reply, or is closed.
 
-    It does what unblock_on_other_connection() describes.
+    Returns the milliseconds to wait for that reply.
 
-    Another thread may close `sock` at any time, and the next one that is opened may get its number.
+    Another thread may close `sock` at any time, and the next socket that is opened may get its descriptor.
     """
     reply: Any = 0
     while reply == 0 and (fd := sock.fileno()) >= 0:

@@ -43,7 +43,10 @@ class ReadReplicaTopology(Standalone):
     """The topology of a URL whose reads go to a replica: of the server, or of the Sentinels' master."""
 
     def __init__(self, url: ServerUrl, shown: str) -> None:
-        """shown: the URL without its password. Raises UsageError for a cluster."""
+        """Prepare the connection settings; connect when client() is first called.
+
+        shown: the URL without its password. Raises UsageError for a cluster.
+        """
         if url.kind == "cluster":
             raise UsageError(f"{shown}: replicas of a cluster cannot be read from")
         self._url = url
@@ -68,7 +71,7 @@ class ReadReplicaTopology(Standalone):
         return pool
 
     def refresh(self) -> None:
-        """Choose a replica again when one is needed."""
+        """Close idle connections and forget the chosen replica; the next client() chooses one again."""
         with self._lock:
             chosen, self._chosen = self._chosen, None
         if chosen is not None:
@@ -110,7 +113,10 @@ class ReadReplicaTopology(Standalone):
         return redis.Redis.from_pool(ConnectionPool(**settings))
 
     def _choose(self) -> redis.Redis:
-        """Return a client of a replica that is connected to its primary, preferably one with XARROW."""
+        """Return a client of a replica that is connected to its primary, preferably one with XARROW.
+
+        Raises ServerUnavailable if there is no such replica.
+        """
         candidates = list(self._candidates())
         random.shuffle(candidates)
         second_best = None

@@ -23,7 +23,7 @@ SHOWN_REPLY_CHARS_MAX = 60  # characters of a reply in an error
 
 
 def is_integer(reply: object) -> bool:
-    """Return whether the reply is an integer, and not a boolean, as redis-py's RESP3 parser may return."""
+    """Return whether the reply is an integer. A boolean, as redis-py's RESP3 parser may return, is not."""
     return isinstance(reply, int) and not isinstance(reply, bool)
 
 
@@ -43,7 +43,7 @@ def is_bytes(reply: object) -> bool:
 
 
 def is_id(reply: object) -> bool:
-    """Return whether the reply is an entry ID, as 1700000000000-0."""
+    """Return whether the reply is an entry ID, such as 1700000000000-0."""
     return isinstance(reply, bytes) and ID_PATTERN.fullmatch(reply) is not None
 
 
@@ -189,7 +189,7 @@ def check_reply(url: str, words: Any, reply: object) -> None:
 
 
 def unexpected_reply(url: str, name: str, reply: object) -> UnexpectedReply:
-    """Return the error for a reply to a command that cannot be understood."""
+    """Return the error for a reply that does not have the shape of the replies to the command `name`."""
     text = repr(reply)
     if len(text) > SHOWN_REPLY_CHARS_MAX:
         text = text[:SHOWN_REPLY_CHARS_MAX] + "..."

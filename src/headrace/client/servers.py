@@ -1,7 +1,7 @@
 """The servers at a URL: requests about streams, and connections to the servers that own the streams.
 
-    planning    client()            redis-py's, which finds the owners of keys by itself
-                request(streams)    one round trip a shard, however many streams
+    planning    client()            redis-py's, which finds the owners of keys
+                request(streams)    one round trip per shard, however many streams
     data        open_raw(stream)    a connection to the server that owns the stream
 
 Error replies that ask for another server, or for the same one later, are raised as a lost connection
@@ -54,7 +54,7 @@ def redispy_retry() -> Retry:
 
 @contextmanager
 def servers_at(url: str) -> Iterator[Servers]:
-    """Yield the servers at a URL and close them. A lost server is a HeadraceError, without a retry."""
+    """Yield the servers at a URL and close them. Raises HeadraceError, without a retry, if one is lost."""
     with Servers(url, reconnect_timeout=0) as servers, explain_connection_errors(url):
         yield servers
 
@@ -106,7 +106,7 @@ class Servers:
         return isinstance(self._topology, Cluster)
 
     def client(self) -> Any:
-        """Return redis-py's client. That of a cluster finds the node of a key by itself."""
+        """Return redis-py's client. That of a cluster finds the node of each key."""
         return self._topology.client()
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Servers:
         enqueue: Callable[[Any, str], object],
         reached: Mapping[str, str] | None = None,
     ) -> dict[str, list[Any]]:
-        """Return the replies about many streams, errors among them, after one round trip a shard.
+        """Return the replies about many streams, errors among them, after one round trip per shard.
 
         Args:
             enqueue: called with a redis-py pipeline and a stream, queues read-only commands; they may be sent
@@ -174,7 +174,7 @@ class Servers:
         return self.with_retries(work)
 
     def request(self, streams: Iterable[str], enqueue: Callable[[Any, str], object]) -> dict[str, Any]:
-        """Do the same as request_many() with one command a stream; return its reply, or error, by stream."""
+        """Do the same as request_many() with one command per stream; return its reply or error by stream."""
         return {stream: replies[0] for stream, replies in self.request_many(streams, enqueue).items()}
 
     def wait_for_replica(self, reached: Mapping[str, str]) -> None:

@@ -1,6 +1,6 @@
 """Find the servers: one server, a master found through Sentinel, or a cluster. redis-py connects to them.
 
-    client()            redis-py's, which finds the owners of keys by itself
+    client()            redis-py's, which finds the owners of keys
     pool_for_key(key)   connections to the server that owns a key
     refresh()           a server was lost or no longer owns a key: forget cached addresses
 
@@ -70,7 +70,7 @@ class Standalone:
         return self._pool
 
     def pool_for_address(self, address: tuple[str, int]) -> ConnectionPool:
-        """Raise UsageError: this server has no cluster."""
+        """Raise UsageError: the server named another one, so it is a node of a cluster."""
         raise cluster_node_error(self._shown)
 
     def on_redirect(self) -> None:
@@ -82,7 +82,7 @@ class Standalone:
         return 0
 
     def owner_of(self, key: bytes | None) -> str:
-        """Return the name of the server that owns the key: there is only one."""
+        """Return an empty name: there is only one server, which owns all keys."""
         return ""
 
     def refresh(self) -> None:

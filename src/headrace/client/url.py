@@ -148,7 +148,7 @@ def _known_settings(client: type) -> frozenset[str]:
 
 
 def _check_names(settings: dict[str, Any], known: frozenset[str]) -> None:
-    """Raise _WrongSetting for a name that redis-py does not know; it raises a TypeError, and later."""
+    """Raise _WrongSetting for a name that redis-py does not know; redis-py raises TypeError, but later."""
     for name in settings:
         if name not in known:
             if name in _known_settings(SSLConnection):
@@ -157,7 +157,7 @@ def _check_names(settings: dict[str, Any], known: frozenset[str]) -> None:
 
 
 def _check_database(text: str) -> None:
-    """Raise ValueError for a path that is no number; redis-py would take the database 0."""
+    """Raise ValueError for a path that is not a number; redis-py would use database 0."""
     if text and not text.isdigit():
         raise ValueError(f"the database {text!r} is not a number")
 

@@ -50,7 +50,7 @@ def probe_disk_error(servers: Servers, stream: str) -> str:
 
 
 def wait_for_reply(connection: RawConnection, servers: Servers, stream: str) -> None:
-    """Wait until the connection is readable, at most SOCKET_TIMEOUT_S: then it is considered lost.
+    """Wait until the connection is readable, or SOCKET_TIMEOUT_S seconds have passed.
 
     Raises:
         CommandError: if the server holds the reply because it cannot write to its disk.

@@ -2,7 +2,7 @@
 
 layout          XARROW's type                   after that
 item string     UTF8                            as it is, without a copy
-at timestamp    EPOCH_MS                        as it is; if a value is no number, requested again as BINARY
+at timestamp    EPOCH_MS                        as it is; requested again as BINARY for other texts
 day date32      BINARY                          each distinct text is converted by Python
 _stream string  not requested                   the name, repeated
 """

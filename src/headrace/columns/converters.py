@@ -1,6 +1,6 @@
 """Convert the texts of fields to values of dates, times and decimals, in Arrow's little-endian form.
 
-A converter takes the bytes of one field, and raises ValueError or ArithmeticError if they are no such value.
+A converter takes the bytes of one field. It raises ValueError or ArithmeticError if they are malformed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DecimalConverter:
     scale: int
 
     def __call__(self, text: bytes) -> bytes:
-        """Convert a number exactly. It is malformed if it would have to be rounded."""
+        """Convert a number exactly. ValueError or ArithmeticError if it would be rounded, or does not fit."""
         if text.strip(b"0123456789+-.eE"):
             raise ValueError("no number")
         number = decimal.Decimal(text.decode("ascii"))

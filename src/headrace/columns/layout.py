@@ -63,7 +63,11 @@ class ArrowLayout:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Raises UsageError if a column has a type that cannot be read."""
+        """Determine how each column is read.
+
+        Raises:
+            UsageError: if this is not a schema, it has no columns or one twice, or a type cannot be read.
+        """
         if not isinstance(schema, pa.Schema):
             raise UsageError(f"schema={schema!r:.60}: must be a pyarrow.Schema, or None")
         if not schema.names:

@@ -43,7 +43,11 @@ class NestedConverter:
     nullable: bool = True
 
     def __call__(self, text: str | bytes) -> Any:
-        """Return a value that Arrow converts to the type. Malformed: ValueError or ArithmeticError."""
+        """Return a value that Arrow converts to the type.
+
+        Raises:
+            ValueError, ArithmeticError: if the text is malformed.
+        """
         try:
             if isinstance(text, bytes):  # the decoder's check, stricter than the conversion of the text later
                 return self._read_with_spare_stack(text.decode(), STACK_MARGIN)
@@ -55,7 +59,7 @@ class NestedConverter:
             raise ValueError("nested too deeply") from None
 
     def _read_with_spare_stack(self, text: str, frames: int) -> Any:
-        """Read with so many more frames on the stack: what passes the check can be converted later."""
+        """Read with `frames` more frames on the stack: what passes the check can be converted later."""
         return self._read_with_spare_stack(text, frames - 1) if frames else self(text)
 
 

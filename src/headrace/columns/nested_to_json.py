@@ -1,4 +1,4 @@
-"""Format nested Arrow values as JSON text (columns/json_text): of Parquet and of Spark.
+"""Format nested Arrow values, from Parquet files or Spark, as JSON text (columns/json_text).
 
 Inner values are formatted like fields, times in ISO 8601.
 """
@@ -29,6 +29,9 @@ def nested_texts(column: pa.Array, format_leaf: LeafFormatter) -> list[str | Non
     Args:
         column: a list, struct or map column.
         format_leaf: formats inner values that are neither nested nor types of JSON.
+
+    Raises:
+        UsageError: if an inner value has no text, such as bytes that are not UTF-8.
     """
     valid = column.is_valid().to_pylist()
     return [text if there else None for text, there in zip(_texts(column, format_leaf), valid, strict=True)]

@@ -95,7 +95,7 @@ def parse_timeout(text: bytes, now: cython.longlong) -> cython.longlong:
     """Parse a timeout in milliseconds.
 
     Raises:
-        CommandError: if it is no integer or negative, or if `now` plus the timeout exceeds 64 bits.
+        CommandError: if it is not an integer, is negative, or if `now` plus the timeout exceeds 64 bits.
     """
     latest: cython.longlong = I64_MAX
     try:
@@ -190,7 +190,7 @@ class Arguments:
 
     @cython.ccall
     def take_option(self, word: bytes) -> cython.bint:
-        """As take_flag(), but only if another argument follows as its value."""
+        """Step over the keyword as take_flag() does, but only if another argument follows as its value."""
         return self.remaining() >= 2 and self.take_flag(word)
 
     @cython.ccall
@@ -200,7 +200,7 @@ class Arguments:
 
     @cython.ccall
     def take_rest(self) -> list[bytes]:
-        """Return all arguments that are left."""
+        """Return all arguments that are left, and step over them."""
         words = self.argv[self.at :]
         self.at = len(self.argv)
         return words

@@ -151,7 +151,7 @@ class Call:
     def finish_change_and_retry(
         self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None
     ) -> cython.void:
-        """As finish_change(); clients blocked on the key are retried after the command."""
+        """Do what finish_change() does, and retry clients blocked on the key after the command."""
         _finish_change(self, key, cls, event, effect)
         self.database.signal_ready(key)
 

@@ -1,7 +1,7 @@
-"""Check the rules for dead letters: the stream that gets them must be valid, and the user may add to it.
+"""Check dead-letter rules: the stream that gets the dead letters must be valid and writable for the user.
 
-A dead-letter stream has no dead letters of its own. A user that sets one, or that stores a stream with one at
-a key (RESTORE, RENAME, COPY, MOVE), must be allowed to add entries to it.
+A dead-letter stream has no dead letters of its own. To set a dead-letter stream, or to store a stream whose
+groups use it (RESTORE, RENAME, COPY, MOVE), a user must be allowed to add entries to the dead-letter stream.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_dead_letter_stream(call: Call, key: bytes, rules: GroupRules) -> None:
 
     Raises:
         InvalidRule: if that stream must not get dead letters.
-        CommandError: if it is no stream, or the user may not add to it.
+        CommandError: if its key does not hold a stream, or the user may not add to it.
     """
     if rules.dead_letter == key:
         raise DeadLettersToOwnStream()
@@ -46,11 +46,12 @@ def check_value_to_store(
 ) -> None:
     """Check the rules of all groups of a value that is to be stored at the key.
 
-    Raises as check_dead_letter_stream() does.
-
     Args:
         moved: the value, if it is moved from another key; None if it is new or a copy. A group of a moved
             value may name the new key as DEAD-LETTER: the default stream replaces it.
+
+    Raises:
+        InvalidRule, CommandError: as check_dead_letter_stream() does.
     """
     if not isinstance(value, Stream) or not value.may_have_rules or call.replayed():
         return

@@ -7,8 +7,8 @@
                                     XADD s 1-0 f v, XDEL s ..., XSETID s ...: a trim keeps max-deleted
     XTRIM s MAXLEN = 5 DELREF       XACK ..., XTRIM s MAXLEN = 5
 
-Such commands are the form of an effect. Only the command itself knows what it has changed, so it adds the
-form to Effects when it runs, if a replica needs it (Effects.needs_older_forms). An effect without a form is
+The commands on the right are the older form of an effect. Only the running command knows what it has changed,
+so it adds the form to Effects if a replica needs it (Effects.needs_older_forms). An effect without a form is
 replaced by the value of its key: see replication/translation.py. A form is not exact if its XACK replaces
 the removal of pending entries: Headrace counts those as lost, not as acknowledged.
 """
@@ -43,8 +43,7 @@ def add_form_of_deletions(call: Call, key: bytes, acknowledged: list[bytes], del
 def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
     """Add the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
 
-    Nor is one added if it cannot be read whether they exist.
-
+    If an entry cannot be read, no form is added either.
     The form is not exact, because its placeholder is a consumer; a replica that is Headrace gets the XNACK.
     """
     key, owner = call.argv[1], placeholder_consumer(group)

@@ -1,4 +1,4 @@
-"""The interface of replication for commands. The default here has none: that of a database within a program.
+"""The interface of replication for commands; the default is for a database in a program, without replicas.
 
     primary   ── stream of effects, each byte counted: the offset ──▶   replicas
               ◀── REPLCONF ACK: the offset that a replica has applied ──
@@ -79,7 +79,7 @@ class ReplicationInterface:
     # A replica that is connected to this server.
 
     def stream_dialect(self, session: Session) -> str:
-        """Return the stream's dialect (replication/stream_dialect.py); empty if the replica did not ask."""
+        """Return the stream's dialect (replication/stream_dialect.py); empty if none was requested."""
         return ""
 
     def set_replconf_option(self, session: Session, option: bytes, value: bytes) -> None:
@@ -100,11 +100,11 @@ class ReplicationInterface:
         """Make the session a replica (PSYNC, or SYNC if legacy); the server writes the reply itself.
 
         Args:
-            history: the replication ID that it knows; b"?" for none.
-            offset: the next byte that it wants; -1 for none.
+            history: the replication ID that the replica knows; b"?" for none.
+            offset: the offset of the next byte that the replica needs; -1 for none.
 
         Raises:
-            CommandError: if it cannot be served now, as NOMASTERLINK.
+            CommandError: if the request cannot be served now; for example NOMASTERLINK.
         """
         raise NoReplication()
 
@@ -143,7 +143,7 @@ class ReplicationInterface:
     def fail_over(self, host: str | None, port: int, force: bool, timeout_ms: int) -> None:
         """Start FAILOVER: hand the role of primary to that replica, or to any if host is None.
 
-        force: at the timeout, do it although the replica lacks data. timeout_ms: 0 for none.
+        force: at the timeout, fail over even if the replica lacks data. timeout_ms: 0 for no timeout.
         """
         raise NoReplication()
 

@@ -93,7 +93,7 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     def add(self, script: Script) -> None:
-        """Add a script. Raises CommandError: if there is no space for it."""
+        """Add a script. Raises CommandError if there is no space for it."""
         raise NotImplementedError
 
     def never_evict(self, script: Script) -> None:
@@ -106,7 +106,7 @@ class ScriptsInterface(ScriptHost):
 
     @cython.ccall
     def compile(self, script: Script) -> cython.void:
-        """Compile the script if it is not. Raises CommandError."""
+        """Compile the script unless it is compiled already. Raises CommandError."""
         raise NotImplementedError
 
     def load_libraries(self, texts: dict[bytes, bytes]) -> None:
@@ -114,7 +114,10 @@ class ScriptsInterface(ScriptHost):
         raise NotImplementedError
 
     def function(self, name: bytes) -> Function | None:
-        """Return the function of that name, ignoring case. Raises CommandError."""
+        """Return the function of that name, ignoring case; None if there is none.
+
+        Raises CommandError if there is none, and a library that may contain it cannot be loaded.
+        """
         raise NotImplementedError
 
     def functions(self) -> list[Function]:
@@ -161,5 +164,5 @@ class ScriptsInterface(ScriptHost):
     def run_function(
         self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
-        """Run a function, as run_script()."""
+        """Run a function as run_script() runs a script. Raises CommandError."""
         raise NotImplementedError

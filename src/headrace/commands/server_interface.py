@@ -97,7 +97,10 @@ class ServerInterface:
             change()
 
     def _prepare_change(self, name: bytes, shown: str, value: bytes) -> Callable[[], None]:
-        """Return a function that applies the setting."""
+        """Return a function that applies the setting.
+
+        Raises CommandError if the setting cannot be changed, or not to this value.
+        """
         if name == b"notify-keyspace-events":
             return self._prepare_event_change(shown, value)
         if name not in STREAM_SETTINGS:
@@ -116,7 +119,7 @@ class ServerInterface:
         return lambda: setattr(self.settings, field, number)
 
     def _prepare_event_change(self, shown: str, value: bytes) -> Callable[[], None]:
-        """Return a function that sets notify-keyspace-events."""
+        """Return a function that sets notify-keyspace-events. Raises CommandError if the value is invalid."""
         try:
             bits = events.parse_classes(to_text(value))
         except ValueError as wrong:
@@ -128,7 +131,7 @@ class ServerInterface:
         """Set the server's own counters to zero."""
 
     def config_rewrite(self) -> None:
-        """Write the settings to the configuration file."""
+        """Write the settings to the configuration file. Raises CommandError if that fails."""
         raise CommandError("ERR The server is running without a config file")
 
     def info(self, section: str) -> InfoFields:
@@ -155,7 +158,7 @@ class ServerInterface:
     # Users.
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
-        """Return (file and line, words) of each user in the ACL file. Raises CommandError if it fails."""
+        """Return (file and line, words) of each user in the ACL file. Raises CommandError if that fails."""
         raise NoAclFile()
 
     def write_users(self, lines: list[bytes]) -> None:
@@ -181,7 +184,7 @@ class ServerInterface:
         raise NoDataDirectory()
 
     def synced_log_offset(self) -> int:
-        """Return the synced length of the log, as counted by engine.effects.offset; -1 without a log.
+        """Return the synced length of the log, as counted by engine.effects.log_offset; -1 without a log.
 
         A session's writes are synced when this exceeds its last_write_offset.
         """

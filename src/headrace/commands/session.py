@@ -126,7 +126,7 @@ class Session:
         self.reset()
 
     def on_data_replaced(self) -> None:
-        """Handle the replacement of all data by another primary's: unconfirmed writes may be lost."""
+        """Mark unconfirmed writes as lost: the data of another primary has replaced all data."""
         if self.last_write_offset > self.confirmed_offset:
             self.writes_lost = True
             self.confirmed_offset = self.last_write_offset

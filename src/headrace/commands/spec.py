@@ -10,9 +10,9 @@
       varying_use    a function from argv to the flags of the key, if they depend on options
       stores_in      a function from argv to (database, key), if a key is stored in another database
     channels         positions of channels that access rules must allow: "1" or "1..-1"
-      patterns       the same of patterns
-    secrets          positions of possible passwords, or a function from argv to them: rather too many than
-                     too few, as malformed requests may contain passwords, too
+      patterns       the same for patterns
+    secrets          positions of possible passwords, or a function from argv to them: too many rather
+                     than too few, because malformed requests may contain passwords, too
     tips             what proxies and clients of a cluster should know, in Redis's terms: request_policy says
                      to which nodes a request goes, response_policy how the replies are combined
     categories       ACL categories beside those that the flags and the group imply; "-name" drops one
@@ -79,7 +79,7 @@ class Command:
     key_specs: tuple[KeySpec, ...]
     shown_keys: Span  # their range, as COMMAND shows it
     key_flags: tuple[KeyFlags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
-    key_access_bits: list[int]  # the same: READ, WRITE, BOTH or 0, for access rules
+    key_access_bits: list[int]  # the same: READ, WRITE, READ_WRITE or 0, for access rules
     find_key_flags: Callable[[list[bytes]], KeyFlags] | None
     find_destination: Callable[[list[bytes]], tuple[int, bytes] | None] | None  # a key in another database
     channels: Span
@@ -203,12 +203,15 @@ class Command:
         return found if other is None else [*found, other]
 
     def flags_of_keys(self, argv: list[bytes]) -> tuple[KeyFlags, ...]:
-        """Return the flags of the keys of one request, as key_flags; they may depend on its options."""
+        """Return the flags of the keys of one request, like key_flags; they may depend on its options."""
         return self.key_flags if self.find_key_flags is None else (self.find_key_flags(argv),)
 
     @cython.ccall
     def access_request(self, argv: list[bytes]) -> AccessRequest:
-        """Return the request as access rules see it. It must fit the arity; unparsable keys count as none."""
+        """Return the request as access rules see it; argv must fit the arity.
+
+        If its keys cannot be parsed, the request has none.
+        """
         request: AccessRequest = AccessRequest(self.name, argv, "no_auth" in self.flags)
         if self.has_keys:
             try:
@@ -227,7 +230,7 @@ class Command:
         return request
 
     def without_secrets(self, argv: list[bytes]) -> list[bytes]:
-        """Return the request's arguments without possible passwords; argv itself if it can have none."""
+        """Return the request's arguments with possible passwords redacted; argv itself if there are none."""
         if self.secrets is None:
             return argv
         words = list(argv)

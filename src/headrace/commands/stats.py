@@ -83,7 +83,7 @@ class Stats:
 
     @cython.ccall
     def count_error(self, text: bytes) -> cython.void:
-        """Count an error reply with this text. Clients can make up codes: their number is limited."""
+        """Count an error reply with this text. Clients can invent codes: how many are kept is limited."""
         code = text.partition(b" ")[0]
         self.error_reply_count += 1
         if code in self.errors_by_code:

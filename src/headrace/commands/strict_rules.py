@@ -3,7 +3,7 @@
     XTRIM, XADD with a trim        if it would remove a kept entry
     XDEL, XDELEX, XACKDEL          if one of the IDs is that of a kept entry
     DEL, UNLINK, SET, RENAME, ...  if the stream that is removed or replaced has a kept entry
-    FLUSHDB, FLUSHALL              if one of the streams has
+    FLUSHDB, FLUSHALL              if one of the streams has a kept entry
     EXPIRE and the like            in any case: the stream would be removed later, whatever it keeps then
 
 A rejected command changes nothing. Replays and the rules themselves are never rejected.

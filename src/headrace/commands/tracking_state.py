@@ -10,7 +10,7 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class TrackingState:
-    """One client's options, from its first CLIENT TRACKING ON until it disconnects, also while it is off.
+    """One client's options, from its first CLIENT TRACKING ON until it disconnects, even if tracking is off.
 
     The keys that a client has read refer to this object: those read before an OFF and a later ON still count.
     """
@@ -35,7 +35,7 @@ class TrackingState:
 
     @cython.ccall
     def clear(self) -> cython.void:
-        """Set all options as without tracking, except the redirection. The caller removes the prefixes."""
+        """Reset all options except the redirection; turn tracking off. The caller removes the prefixes."""
         self.is_on = False
         self.broadcasting = False
         self.opt_in = False

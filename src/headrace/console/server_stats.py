@@ -84,7 +84,7 @@ class StreamStats:
 
 @dataclass
 class RunningSnapshot:
-    """A snapshot or rewrite that is being written; share is from 0 to 1."""
+    """A snapshot or rewrite that is being written; fraction_done is from 0 to 1."""
 
     job_name: str
     fraction_done: float
@@ -161,7 +161,11 @@ def databases_with_keys(info: dict[str, str]) -> list[int]:
 
 
 def scan_streams(send: SendPipeline, database: int, limit: int) -> tuple[list[bytes], int]:
-    """Return the sorted names of at most `limit` streams, and how many more were found."""
+    """Return the sorted names of at most `limit` streams, and how many more were found.
+
+    Raises:
+        HeadraceError: if the server rejects SCAN.
+    """
     names: set[bytes] = set()
     cursor: object = b"0"
     while len(names) <= limit:

@@ -84,7 +84,7 @@ class ColdStats(NamedTuple):
 
 @dataclass
 class StreamSnapshot:
-    """A stream as of now_ms; `where` is the server or file it was read from, for messages.
+    """A stream at the time now_ms; source_name is the server or file it was read from, for messages.
 
     `cold` counts its oldest entries, which are in files. A server sends them with the others, so
     `packed_nodes` has their nodes; a snapshot file only refers to them, so it has one node per cold run.
@@ -198,12 +198,12 @@ def cold_stats(stream: Stream) -> ColdStats | None:
 
 
 def tree_key(ms: int, seq: int) -> bytes:
-    """Return the key of an ID in the tree. OverflowError if a number is outside 64 bits."""
+    """Return the key of an ID in the tree. Raises OverflowError if a number is outside 64 bits."""
     return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
 
 
 def from_payload(name: str, where: str, payload: bytes, cold: ColdStats | None = None) -> StreamSnapshot:
-    """Return the stream in a DUMP payload. HeadraceError if it is damaged or another type."""
+    """Return the stream in a DUMP payload. Raises HeadraceError if it is damaged or of another type."""
     now_ms = time.time_ns() // 1_000_000
     value = restore(payload, Keyspace(Settings()), now_ms)
     if not isinstance(value, Stream):

@@ -191,7 +191,7 @@ def sort_key(history: StatsHistory, stream: StreamStats, order: str) -> tuple[fl
 
 
 def head_lines(history: StatsHistory, stats: ServerStats, address: str) -> list[Text]:
-    """Return the lines about the whole server, its snapshot and its replication."""
+    """Return the lines about the server: its snapshot, replication, cold entries, rules and losses."""
     return [
         server_lines(history, stats, address),
         *snapshot_lines(stats.info),

@@ -1,11 +1,11 @@
 """Authentication and authorization of sessions.
 
     session.identity            the User; None for this program's own sessions, which may do everything
-    session.restricted_user     the User whose rules are checked; None if nothing needs checking, which is
-                                what most requests see
+    session.restricted_user     the User whose rules are checked; None if no rules need checking, as for most
+                                sessions
     session.must_authenticate   the session must authenticate before anything else
 
-All three follow from the users. refresh_session() sets them again when the users may have changed.
+All three depend on the users. Call refresh_sessions() when the users have changed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ class Authorization:
         return True
 
     def authenticate_by_certificate(self, session: Session, name: bytes, now_ms: int) -> None:
-        """Log the session in as the user that its TLS certificate names. Log an unknown or disabled user."""
+        """Log the session in as the user that its TLS certificate names.
+
+        If that user is unknown or disabled, only record the failure in the ACL log.
+        """
         user = self.users.find(name)
         if user is None or not user.enabled:
             self._log(session, log.CERTIFICATE, log.TOP_LEVEL, name, name, now_ms)
@@ -153,7 +156,10 @@ class Authorization:
     def permission_error(
         self, session: Session, command: Command, argv: list[bytes], now_ms: int, queued: bool = False
     ) -> CommandError | None:
-        """Return the error if the request is denied, else None. `queued`: EXEC runs it; MULTI allowed it."""
+        """Return the error if the request is denied, else None; record denials by ACL rules in the ACL log.
+
+        queued: EXEC runs the request, which was allowed when it was queued.
+        """
         if session.must_authenticate:
             return None if "no_auth" in command.flags else NotAuthenticated()
         if session.queue is not None and command.queueable and "no_multi" in command.flags:
@@ -226,7 +232,8 @@ class Authorization:
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise CommandError if the user may not run one of these commands on the key.
 
-        For a script of which the server knows the commands: they are checked before it runs.
+        Used for scripts whose commands the server knows: they are checked before the script runs. The
+        session must have a restricted_user.
         """
         for name in names:
             request = request_of_key(name, key, command_of_name(name).key_access_bits[0])
@@ -235,7 +242,7 @@ class Authorization:
                 raise permission_error
 
     def check_key(self, session: Session, command: bytes, key: bytes, now_ms: int) -> None:
-        """Raise CommandError if the user may not run the command, which writes, on the key."""
+        """Raise CommandError if the user may not run this write command on the key."""
         if session.restricted_user is None:
             return
         request = request_of_key(command, key, WRITE)

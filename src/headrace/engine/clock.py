@@ -52,5 +52,5 @@ class SettableClock(RealClock):
 
     @cython.ccall
     def advance(self, ms: cython.longlong) -> cython.void:
-        """Move the time forward by so many milliseconds."""
+        """Move the time forward by `ms` milliseconds."""
         self.ms += ms

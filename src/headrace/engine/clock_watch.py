@@ -32,7 +32,7 @@ class ClockWatch:
         self.ahead_of_monotonic_ms = self._look()
 
     def _look(self) -> int:
-        """Return how many milliseconds the system clock leads the monotonic one: the quickest reading."""
+        """Return how many milliseconds the system clock leads the monotonic one, by the quickest reading."""
         readings: list[tuple[int, int]] = []
         while len(readings) < READINGS_MAX:
             before = self.clock.monotonic_ns()
@@ -44,7 +44,7 @@ class ClockWatch:
         return min(readings)[1]
 
     def measure_jump(self) -> int:
-        """Return by how many milliseconds the clock was set since the last call; 0 if it was not."""
+        """Return by how many milliseconds (signed) the clock was set; 0 if by less than JUMP_MS."""
         ahead = self._look()
         jump = ahead - self.ahead_of_monotonic_ms
         if abs(jump) < JUMP_MS:

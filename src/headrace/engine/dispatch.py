@@ -9,8 +9,8 @@
     PRIMARY_POLICY  the stream of a primary  number of arguments               is raised     yes      no
     REPLAY_POLICY   a log that is loaded     number of arguments               is raised     no       no
 
-A blocked client keeps its request. When a key has new data, the request passes the same checks again: its
-user may have lost a right, writes may be rejected by now, or clients may be paused: then it goes on waiting.
+A blocked client keeps its request. When a key has new data, the request is checked again: it fails if its
+user has lost a right, or if writes are rejected by now. While clients are paused, it continues to wait.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class Dispatcher:
     def run(self, call: Call, row: CommandRow) -> cython.int:
         """Run the row's command with the call's session, arguments, time and reply.
 
-        Afterwards the command has replied, with an error if it failed, or its session waits. It returns 0: an
-        int is cheaper to check for an exception than void.
+        Afterwards the command has replied, with an error if it failed, or its session waits. Returns 0,
+        because an int is cheaper to check for an exception than void.
 
         Raises:
             Exception: any that the command raised, if the call's policy does not make it the reply.
@@ -148,7 +148,7 @@ class Dispatcher:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _check_again(self, call: Call, row: CommandRow) -> cython.int:
-        """Raise the CommandError of a blocked request that may not run any more."""
+        """Raise CommandError if the blocked request may no longer run."""
         error: CommandError | None = None
         if call.session.restricted_user is not None:
             error = self.auth.permission_error(call.session, row.command, call.argv, call.now)

@@ -1,11 +1,11 @@
-"""The single entry point: execute(session, argv, now). Every change of data passes through here.
+"""The entry point for requests of clients: execute(session, argv, now_ms).
 
     look up the command -> arity -> permission -> subscriber mode -> write gate -> queue inside MULTI -> run
     -> drop a muted reply -> deliver messages -> serve waiters whose keys have new data
 
-All errors raised below are turned into replies here and nowhere else: a CommandError with its own text; any
-other exception as "internal error", with a traceback in the server's log. Each request gets one reply.
-The engine reads no clock: `now` is milliseconds since 1970, passed in.
+Errors become replies: a CommandError with its own text; any other exception as "internal error", with a
+traceback in the server's log. Each request gets one reply. The commands of logs and primaries are executed by
+replaying.py. The engine reads no clock: `now_ms` is milliseconds since 1970, passed in.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ class Engine(RowRunner):
     def open_cold_storage(self, store: RunStore, limit: int) -> ColdStorage:
         """Let the oldest nodes of streams become cold while the data take more than `limit` bytes.
 
-        limit 0: no node becomes cold, but a snapshot or log that refers to cold runs can be loaded.
+        limit 0: nodes become cold only by the rules HOT-BYTES and HOT-AGE. A snapshot or log that refers to
+        cold runs can be loaded in any case. Returns the cold storage.
         """
         self.cold_storage = self.keyspace.cold_storage = ColdStorage(self.keyspace, store, limit)
         return self.cold_storage
@@ -170,16 +171,16 @@ class Engine(RowRunner):
         self.cold_storage.store.load_in_background = self.parking.load_ahead
 
     def has_left_out_removals(self) -> bool:
-        """Return whether removals of the log were left out: commands/stream/unreadable_removals.py."""
+        """Return whether removals of the log were left out; see commands/stream/unreadable_removals.py."""
         return self.cold_storage is not None and self.cold_storage.left_out_removals > 0
 
     @cython.ccall
     def waits_for_run(self, session: Session) -> cython.bint:
-        """Return whether the session's request waits for a file: it ends soon, and the next ones follow."""
+        """Return whether the session's request waits until a cold run is read, which does not take long."""
         return self.parking is not None and self.parking.waits_for_run(session)
 
     def on_run_loaded(self, run: ColdRun, stored: Any, now_ms: int) -> None:
-        """Execute the requests that have waited for a run; then `woken` has the sessions with a reply.
+        """Execute the requests that waited for a run; add the sessions with a reply to `woken_sessions`.
 
         stored: what RunSource.load returned; None if it failed.
         """
@@ -197,7 +198,7 @@ class Engine(RowRunner):
     # Sessions.
 
     def session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
-        """Create a session for a new client. Its owner ends it with close()."""
+        """Create a session for a new client. The caller must end it with close()."""
         self.last_client_id += 1
         made = Session(self.last_client_id, address, local_address)
         made.created_ms = made.last_request_ms = now_ms
@@ -218,7 +219,7 @@ class Engine(RowRunner):
             self.parking.forget_session(session)
 
     def kill(self, session: Session) -> None:
-        """Close another client's session: the server finds it in `killed_sessions`."""
+        """Mark another client's session as killed; the server closes those in `killed_sessions`."""
         session.closing = True
         session.killed = True
         self._stop_waiting(session)
@@ -238,7 +239,7 @@ class Engine(RowRunner):
 
     @cython.ccall
     def take_woken(self) -> list[Session]:
-        """Return `woken` and clear it; before that, send what clients with tracking must know by now."""
+        """Send due broadcasts to clients with tracking; then return `woken_sessions` and clear it."""
         if self.tracking.broadcast_due and self.scripts.running is None:
             self.tracking.broadcast(self.woken_sessions)
         woken: list[Session] = self.woken_sessions
@@ -250,10 +251,10 @@ class Engine(RowRunner):
     @cython.ccall
     @cython.nonecheck(False)  # all that is read here is set before the first request
     def execute(self, session: Session, argv: list[bytes], now_ms: cython.longlong) -> cython.void:
-        """Execute one request of at least one argument; write its reply to the session. Raises nothing.
+        """Execute one request of at least one argument; write its reply to the session. Raises no Exception.
 
-        Afterwards the session may be blocked (session.waiting). Then it must send no further request until it
-        is in `woken`.
+        Afterwards the session may be blocked (session.waiting). Then no further request of it may be executed
+        until it is in `woken_sessions`.
         """
         reply: ReplyWriter = session.reply
         mark: cython.Py_ssize_t = reply.mark()
@@ -308,7 +309,7 @@ class Engine(RowRunner):
 
     @cython.ccall
     def run_transaction(self, session: Session, queue: list[tuple[CommandRow, list[bytes]]]) -> cython.void:
-        """Run the queued commands of an EXEC: one reply each; errors are replies; none blocks."""
+        """Run the queued commands of an EXEC: each writes one reply, which may be an error; none blocks."""
         call: Call = self.exec_call
         row: CommandRow
         argv: list[bytes]
@@ -328,7 +329,7 @@ class Engine(RowRunner):
 
     @cython.ccall
     def run_script_call(self, call: Call, row: CommandRow) -> cython.void:
-        """Run the command of a script; its client tracks the keys that it reads."""
+        """Run a command of a script; if the script's client uses tracking, track the keys that were read."""
         running: RunningScript | None = self.scripts.running
         session: Session | None = running.session if running is not None else None
         self.timing.begin()  # the time of the script itself is not the command's
@@ -342,7 +343,7 @@ class Engine(RowRunner):
         """Run a function that executes requests of other clients, in the middle of a request.
 
         What the interrupted request has caused so far (messages, keys with new data, streams with work for
-        their rules) stays for its end.
+        their rules) is handled when that request ends.
         """
         call: Call = self.request_call
         kept = call.session, call.reply, call.argv, call.command, call.database, call.now
@@ -388,7 +389,7 @@ class Engine(RowRunner):
 
     @cython.cfunc
     def _queue(self, session: Session, row: CommandRow, argv: list[bytes]) -> cython.void:
-        """Queue the request for EXEC."""
+        """Queue the request for EXEC, or reject it if the command is not allowed in a transaction."""
         if "no_multi" in row.command.flags:
             self._reject(session, row, error_replies.NotAllowedInTransaction())
             return
@@ -411,7 +412,7 @@ class Engine(RowRunner):
     def _finish_client_state(
         self, session: Session, row: CommandRow | None, argv: list[bytes], mark: cython.Py_ssize_t
     ) -> cython.void:
-        """Finish a request of a client that has muted replies or tracks keys; row: None if there is none."""
+        """Finish a request of a client that has muted replies or tracks keys. row: None if it was unknown."""
         state: TrackingState | None = session.tracking
         if session.reply_mode and session.waiting is None:
             self._drop_muted_reply(session, mark)
@@ -446,7 +447,7 @@ class Engine(RowRunner):
     # Waiting.
 
     def after_replay(self) -> None:
-        """Deliver messages and serve waiters after a change that no client has made."""
+        """Deliver messages and serve waiters after a change that no client made."""
         self.pubsub.deliver(self.woken_sessions, None)
         self._serve_ready()
 
@@ -523,7 +524,10 @@ class Engine(RowRunner):
             self.write_gate.paused_sessions.pop(session, None)
 
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
-        """End the session's wait, as at its deadline or with an error; return False if it does not wait."""
+        """End a blocked session's wait with its timeout reply or an error; return whether it was blocked.
+
+        Paused requests, and those that wait for a cold run, are not ended.
+        """
         waiter = session.waiting
         if waiter is not None and waiter.serve is not never_serve:
             self._time_out(waiter, error)
@@ -531,7 +535,7 @@ class Engine(RowRunner):
         return False
 
     def unblock_all(self, error: CommandError) -> None:
-        """End the wait of every blocked session with the error, and close it; paused requests stay."""
+        """End the wait of every blocked session with the error, and close it. Paused requests stay."""
         for session in list(self.clients.values()):
             if self.unblock(session, error):
                 session.closing = True
@@ -569,7 +573,7 @@ class Engine(RowRunner):
         self.last_sweep_ms = 0 if on else NEVER_MS
 
     def on_clock_set(self, by_ms: int) -> None:
-        """Shift waits, pauses and idle times, after the clock was set by so many milliseconds (signed)."""
+        """Shift waits, pauses and idle times, after the clock was set by `by_ms` milliseconds (signed)."""
         self.keyspace.blocking.shift_deadlines(by_ms)
         self.write_gate.shift_pauses(by_ms)
         self.rule_runner.reapply_all_next_time()
@@ -581,10 +585,10 @@ class Engine(RowRunner):
 
     @cython.ccall
     def tick(self, now_ms: cython.longlong) -> cython.void:
-        """Do what is due at this time. Raises nothing.
+        """Run the work that is due at this time. Raises no Exception.
 
         Ends waits and pauses, deletes expired keys, applies rules, moves nodes to files, compacts nodes, and
-        frees removed values, each a bounded step.
+        frees removed values, each in a bounded step.
         """
         waiter: Waiter
         self.keyspace.now = now_ms

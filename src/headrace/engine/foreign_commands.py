@@ -51,7 +51,7 @@ class SkippingReplayer:
         self._replayer = Replayer(engine, now_ms)
 
     def replay(self, argv: list[bytes]) -> bytes | None:
-        """Replay one command; return its error text if it failed, else None. Raises as Replayer.replay()."""
+        """Replay or skip a command; return its error text or None. Raises InvalidLogCommand."""
         name = argv[0].upper()
         if name == b"COPY" and len(argv) > 2 and argv[1] not in self._values():
             self._skip_copy(argv)  # logs contain only copies that were made: of a key of another type

@@ -2,10 +2,10 @@
 
     request ─▶ run ─▶ RunNeeded ─▶ parked ─▶ read by another thread ─▶ on_loaded() ─▶ the request again
 
-Commands that only read are run until they meet a run that is not in the cache: what they have written of a
-reply is dropped. Those that change something require their runs before (streams/cold_reads.py), as do those
-that read a range; a sequential reader has its next run loaded ahead. All other reads, of MULTI, scripts,
-rules and trims, load the run at once.
+Commands that only read are executed until they need a run that is not in the cache; then the reply written so
+far is dropped. Commands that change data, or read a range, request their runs before they begin
+(streams/cold_reads.py). For a sequential reader the next run is loaded ahead. All other reads (in MULTI,
+scripts, rules and trims) load the run at once.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Parking:
 
     @cython.cfunc
     def _park(self, call: Call, row: CommandRow, runs: list[ColdRun]) -> cython.void:
-        """Let the client wait for the last of some runs, which are read in order."""
+        """Start to load the runs, which are read in order, and let the client wait for the last one."""
         session: Session = call.session
         run: ColdRun
         waiter: Waiter = Waiter(
@@ -122,9 +122,10 @@ class Parking:
             self.request_load(run)
 
     def on_loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
-        """Put what was read of a run into the cache; return the waiters for it.
+        """Put a run that was read into the cache; return the waiters for it.
 
-        stored: what RunSource.load returned; None if it failed: the requests will try again, and report it.
+        stored: what RunSource.load() returned; None if it failed. Then the requests load the run themselves,
+        and report the error.
         """
         waiters: list[Waiter] = self.waiters_by_run.pop(run, [])
         if stored is not None:
@@ -143,5 +144,5 @@ class Parking:
 
     @cython.ccall
     def forget_session(self, session: Session) -> cython.void:
-        """Forget a session that ends."""
+        """Remove what is stored about a session that ends."""
         self.times_parked.pop(session, None)

@@ -45,7 +45,7 @@ class ForeignLogCommand(InvalidLogCommand, ForeignCommand):
 @cython.final
 @cython.cclass
 class Replayer:
-    """Replays the commands of a log on an engine's keyspace, one after the other."""
+    """Replays the commands of a log or a primary on an engine's keyspace, one after the other."""
 
     engine: Engine
     keyspace: Keyspace
@@ -78,8 +78,8 @@ class Replayer:
 
         Raises:
             ForeignLogCommand: if it is a command of another server.
-            CommandError: if the command cannot be in a log: it has too few arguments, does not concern data,
-                or headrace failed to run it.
+            InvalidLogCommand: if the command cannot be in a log: it has a wrong number of arguments, does not
+                concern data, or headrace failed to run it.
         """
         call: Call = self.call
         row: CommandRow | None = self._last_row
@@ -115,7 +115,7 @@ class Replayer:
 
     @cython.cfunc
     def _recorded(self, argv: list[bytes]) -> tuple[list[bytes], CommandRow]:
-        """Return the command and its row; of a record of rules, those of the command in it."""
+        """Return the command and its row; if a PUBLISH records the command of a rule, those of the latter."""
         row: CommandRow | None = self.engine.rows.get(argv[0])
         recorded: list[bytes] | None = None
         if row is not None and row.command.name == b"publish":

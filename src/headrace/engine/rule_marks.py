@@ -14,7 +14,7 @@ from headrace.streams.stream import Stream
 def has_noack(argv: list[bytes]) -> bool:
     """Return whether an XREADGROUP has NOACK, with which delivered entries are acknowledged at once.
 
-    It may also return True if a stream has that name: then the caller does work that was not needed.
+    May also return True if a stream is named NOACK: then the caller does unneeded work.
     """
     return any(word.upper() == b"NOACK" for word in argv[4:])
 
@@ -34,7 +34,7 @@ class RuleMarker:
         """Mark the streams that a command may have changed, so that their rules are applied.
 
         Args:
-            argv: the command as it ran: its keys may be others than those of the request.
+            argv: the command as it ran; its keys may differ from those of the request.
         """
         key: bytes
         if command.first_key:

@@ -6,11 +6,12 @@
 
 The effects are ordinary commands, run here as a client would run them: XTRIM, XDEL, XADD, XACK, XCLAIM and
 XGROUP DELCONSUMER. The effects of one decision are one transaction in the log. So a server that replays them
-needs to know no rules. Nothing is done on a replica, while data is loaded or replayed, during a pause, and
-while writes are rejected, also for want of replicas (min-replicas-to-write).
+needs to know no rules. Rules are not applied on a replica, while data is loaded or replayed, during a pause,
+or while writes are rejected, including for too few replicas (min-replicas-to-write).
 
-When a consumer was last seen is neither logged nor replicated, and its requests may have been rejected or
-held meanwhile. So CONSUMER-TTL counts at the earliest from when the rules began to be applied, or went on.
+The time at which a consumer was last seen is neither logged nor replicated, and its requests may have been
+rejected or held meanwhile. So CONSUMER-TTL does not begin before the rules are applied for the first time, or
+again after they were suspended.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class RuleRunner:
                 break
 
     def _resume(self) -> None:
-        """Apply all rules again if they were suspended."""
+        """Have all rules applied again if they were suspended."""
         if self._suspended:
             self._suspended = False
             self.registry.reapply_all()
@@ -210,7 +211,7 @@ class RuleRunner:
             self.registry.schedule(ruled, earlier(due, now + RETRY_MS))
 
     def _apply_rules(self, ruled: RuledStream, now: int, nodes_max: int) -> tuple[int, bool]:
-        """Return when the rules next have work, and whether nothing is left to do now."""
+        """Apply the rules; return when they next have work, and whether nothing is left to do now."""
         stream = ruled.stream
         due, is_complete = NEVER, True
         if ruled.consumer_ttls_from_ms < 0:
@@ -327,7 +328,7 @@ class RuleRunner:
     # Groups.
 
     def _check_groups(self, ruled: RuledStream, now: int) -> tuple[int, bool]:
-        """Wake readers if a group may have entries for them; return the next due time, and if all is read."""
+        """Wake readers if a group may have entries for them; return the next due time, and if all is done."""
         database = self.keyspace.databases[ruled.database]
         check = GroupsCheck(ruled.stream, now, database.has_waiters(ruled.key))
         check.run()
@@ -336,7 +337,7 @@ class RuleRunner:
         return check.next_check_ms, check.is_complete
 
     def _move_to_dead_letters(self, ruled: RuledStream, now: int) -> None:
-        """Move entries that were delivered too often, or set when to retry."""
+        """Move entries that were delivered too often to the dead letters; if it fails, set when to retry."""
         database = self.keyspace.databases[ruled.database]
         exhausted, ruled.exhausted_entries = ruled.exhausted_entries, []
         for name, ms, seq in exhausted:
@@ -380,9 +381,9 @@ class RuleRunner:
         ruled.acked_ids.append(word)
 
     def _remove_consumers(self, ruled: RuledStream, now: int) -> bool:
-        """Remove inactive consumers without entries, and record the others: a step of a check of all.
+        """Check some consumers: remove inactive ones without pending entries, record the other inactive ones.
 
-        At its end set when to check again, and return True.
+        After the last consumer, set when to check again and return True; until then return False.
         """
         groups = ruled.unchecked_consumers
         if not groups:
@@ -425,7 +426,7 @@ class RuleRunner:
             ruled.inactive_consumers.setdefault((group.name, name), (0, 0))
 
     def _make_entries_due(self, ruled: RuledStream, now: int) -> None:
-        """Make entries of an inactive consumer due, some at a time: as if they were delivered long ago."""
+        """Make some entries of one inactive consumer due, as if they had been delivered long ago."""
         (group_name, name), (ms, seq) = next(iter(ruled.inactive_consumers.items()))
         group = ruled.stream.group(group_name)
         consumer = None if group is None else group.consumer(name)

@@ -6,7 +6,7 @@
 
 Each command that a script calls is checked like a request of its client. The effects of a script are one
 transaction. A script that runs longer than busy-reply-threshold is `busy`: the server then rejects all
-requests but those that can end it; in a program it is ended.
+requests except those that can end it. In a program that embeds the engine, such a script is ended.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BUSY_TEXT = "BUSY Redis is busy running a script. You can only call %s KILL or S
 
 
 class UnloadableLibrary(NamedTuple):
-    """A library of the keyspace that cannot be loaded, for example one of a file of redis-server."""
+    """A library of the keyspace that cannot be loaded, for example one from a file of redis-server."""
 
     text: bytes
     reason: str
@@ -111,9 +111,9 @@ class LoadedLibraries:
 
 
 class ScriptAbandoned(BaseException):
-    """The running script was ended without its effects: memory is not to be used any more.
+    """The running script was ended without its effects; the data in memory must not be used any more.
 
-    No request may see what the script has changed, so this leaves the event loop at once.
+    No request may see what the script has changed, so this exception ends the event loop.
     """
 
 
@@ -129,7 +129,7 @@ class RowRunner:
 
     @cython.ccall
     def run_script_call(self, call: Call, row: CommandRow) -> cython.void:
-        """Run the command of a script, whose checks it has passed; its reply is in the call's writer."""
+        """Run a command of a script that has passed the checks; write its reply to the call's writer."""
         raise NotImplementedError
 
 
@@ -228,7 +228,7 @@ class ScriptRunner(ScriptsInterface):
 
     @property
     def lua_bytes(self) -> int:
-        """Memory of the interpreter."""
+        """Bytes that the interpreter uses; 0 before its first use."""
         return self._interpreter.memory if self._interpreter is not None else 0
 
     # Loaded scripts.
@@ -340,9 +340,9 @@ class ScriptRunner(ScriptsInterface):
             self._interpreter.drop_library(name)
 
     def _sync_libraries(self) -> None:
-        """Load the libraries of the keyspace that are not loaded, and forget those that it has no more.
+        """Load the libraries of the keyspace that are not loaded; unload those that it no longer has.
 
-        It ends after ALL_LIBRARIES_LOAD_MS_MAX; the next call goes on.
+        Stops after ALL_LIBRARIES_LOAD_MS_MAX milliseconds; the next call continues.
         """
         libraries = self.keyspace.libraries
         for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
@@ -380,9 +380,10 @@ class ScriptRunner(ScriptsInterface):
             self._refused[name] = UnloadableLibrary(text, str(error))
 
     def function(self, name: bytes) -> Function | None:
-        """Return the function of that name, ignoring case.
+        """Return the function of that name, ignoring case; None if there is none.
 
-        Raises CommandError: if there is none, and a library that may have it cannot be loaded, even now.
+        Raises CommandError: if it was not found, and a library that may have it is still not loaded after
+        another attempt.
         """
         self.discard_crowded_interpreter()
         found = self._loaded_function(name)
@@ -419,7 +420,10 @@ class ScriptRunner(ScriptsInterface):
             raise CommandError(f"LOADING {len(missing)} libraries are not loaded yet: repeat the command")
 
     def functions(self) -> list[Function]:
-        """Return all functions; none of libraries that cannot be loaded. Raises LuaMissing."""
+        """Return all functions except those of libraries that cannot be loaded.
+
+        Raises CommandError: if not all libraries are loaded yet (LOADING), or Lua is missing (LuaMissing).
+        """
         self._sync_libraries()
         self._check_libraries_loaded()
         return list(self._libraries.functions.values())
@@ -488,7 +492,7 @@ class ScriptRunner(ScriptsInterface):
     def run_function(
         self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
-        """Run a function, as run_script()."""
+        """Run a function of a library, like run_script()."""
         running: RunningScript = new_running_script(function.name, flags, call.argv, True, call.session)
         self._run(call, function.library, running, keys)
 
@@ -525,7 +529,7 @@ class ScriptRunner(ScriptsInterface):
         return 0
 
     def _count_error(self, call: Call, text: bytes, is_counted: bool) -> None:
-        """Count an error of a script. is_counted: only as a failure of the script, the rest is counted."""
+        """Count an error as a failure of the script; unless `is_counted`, count it as an error reply, too."""
         self._by_name[call.command.name].failed_calls += 1
         if not is_counted:
             call.engine.stats.count_error(text)
@@ -705,7 +709,7 @@ class ScriptRunner(ScriptsInterface):
         return running.end_reason, CHECK_INTERVAL_S
 
     def may_run(self, argv: list[bytes]) -> bool | None:
-        """Return whether the user may run the command; None if it does not exist."""
+        """Return whether the user may run it; None for an unknown command or a wrong number of arguments."""
         row = self._find(argv)
         if row is None or not row.command.accepts_argument_count(len(argv)):
             return None

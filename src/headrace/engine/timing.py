@@ -6,7 +6,7 @@
 
 The clock is read once for each request: where one ends, the next one begins. The time between two turns of
 the event loop is not counted, because each turn begins with a reading. So does each command of a script.
-Nothing is read while all is off.
+The clock is not read while no durations are measured.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Timing:
     def send_to_monitors(self, call: Call) -> None:
         """Send the request to all MONITOR clients, except requests of administrators.
 
-        A command that runs others has the flag skip_monitor, and calls this before them.
+        A command that runs others has the flag skip_monitor, and calls this before it runs them.
         """
         if not self.has_monitors or call.session.replayed or "admin" in call.command.flags:
             return

@@ -9,9 +9,9 @@
     loading           requests that need the data are rejected until it is loaded
     paused_until      requests wait; it is when the first of the pauses ends
 
-A pause has an owner: a client, a failover, or a shutdown. One that ends leaves those of the others.
+A pause has an owner: a client, a failover, or a shutdown. Ending it does not end those of other owners.
 
-They are checked in this order, which is Redis's but for write_error: eviction is a write, too.
+They are checked in this order, which is that of Redis except for write_error: eviction is a write, too.
 
 A request checks one flag, `may_reject`, and two numbers; it checks the rest only if needed. Full memory
 does not reject the watermarks of archives: they let entries be evicted that the rule KEEP-UNARCHIVED has
@@ -37,12 +37,12 @@ SCRIPT_COMMANDS = frozenset({b"eval", b"evalsha", b"fcall"})
 
 
 def never_serve(call: Call) -> bool:
-    """The `serve` function of a paused request: only the end of the pause serves it."""
+    """Return False. The `serve` function of paused requests and of those that wait for a cold run."""
     return False
 
 
 def no_timeout_reply(call: Call) -> None:
-    """The `on_timeout` function of a paused request. It is never called: the request has no deadline."""
+    """Do nothing. The `on_timeout` function that goes with never_serve(): there is no deadline."""
 
 
 def may_write(row: CommandRow) -> bool:
@@ -156,7 +156,7 @@ class WriteGate:
         self._update_shut()
 
     def set_busy(self, text: bytes | None) -> None:
-        """Reject all requests that cannot end a running script; None: no slow script runs."""
+        """Reject, with this text, requests that cannot end the running script; None: no slow script runs."""
         if self.busy_error != text:
             self.busy_error = text
             self._update_shut()
@@ -191,7 +191,10 @@ class WriteGate:
         self.ignores_memory = on
 
     def pause(self, paused_until: int, writes_only: bool, owner: str = CLIENT_PAUSE) -> None:
-        """Pause until that time. A running pause of the same owner is only extended or made stricter."""
+        """Pause requests until that time, in milliseconds since 1970.
+
+        A running pause of the same owner is only extended or made stricter.
+        """
         if owner in self.pauses:
             until, only_writes = self.pauses[owner]
             paused_until, writes_only = max(paused_until, until), writes_only and only_writes
@@ -232,6 +235,7 @@ class WriteGate:
     def error_for(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
         """Return the error for a request that must not run now, or None. Replayed commands always run.
 
+        Entries may be evicted to make room for the request.
         PING is rejected like writes, as in Redis, so that monitoring notices the failure.
         """
         if session.replayed:
@@ -304,7 +308,7 @@ class WriteGate:
 
     @cython.cfunc
     def _memory_error(self, session: Session, row: CommandRow, argv: list[bytes]) -> CommandError | None:
-        """Return the error for a request that needs memory if none is available or can be freed."""
+        """Return the error for a request that needs memory if not enough can be freed; None otherwise."""
         if (
             self.ignores_memory
             or not needs_memory(session, row, argv)

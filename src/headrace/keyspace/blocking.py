@@ -1,10 +1,10 @@
 """Blocked clients: which keys each waits for, in order of arrival, and until when.
 
-    queues:     (database, key) -> {wait_class: {waiter: None, ...}}   oldest first; removal is O(1)
-    ready:      (database, key) -> None                   keys with new data, in order of arrival
-    deadlines:  waiters by deadline
-    timers:     (database, key), by time                  when to signal a key because of the time alone
-    scheduled:  (database, key) -> number of its timer
+    queues:         (database, key) -> {wait_class: {waiter: None, ...}}   oldest first; removal is O(1)
+    ready_keys:     (database, key) -> None                   keys with new data, in order of arrival
+    deadlines:      waiters by deadline
+    timers:         (database, key), by time                  when to signal a key because of the time alone
+    timers_by_key:  (database, key) -> number of its timer
 
 A waiter that is served or closed leaves all its queues at once. One that finds nothing keeps its position.
 
@@ -120,7 +120,7 @@ def arrival_number(waiter: Waiter) -> int:
 class WakeOrder:
     """The order in which the waiters of a key are tried: by arrival.
 
-    A class is given up at its first waiter that is not served.
+    The rest of a class is skipped after its first waiter that is not served.
     """
 
     wait_classes: dict[Hashable, OrderedDict[Waiter, None]]
@@ -262,7 +262,7 @@ class Blocking:
 
     @cython.ccall
     def clear_wait_classes(self, database: cython.Py_ssize_t, key: bytes) -> cython.void:
-        """Take the waiters of the key out of their classes, so that each is tried by itself.
+        """Take the waiters of the key out of their classes, so that each of them is tried.
 
         The rule ORDERED-BY needs this: consumers may find different entries.
         """

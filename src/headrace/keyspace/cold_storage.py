@@ -3,8 +3,8 @@
     step()   choose a stream ─ next_oldest_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
                                  copies          files          if they did not change meanwhile
 
-With a writer, another thread calls store_returning_completion(), and step() returns while it does. The nodes
-stay in memory until they are stored. If storing fails, they stay there; the next attempt follows after
+With `start_writing`, another thread calls store_returning_completion(), and step() does not wait for it. The
+nodes stay in memory until they are stored. If storing fails, they stay there; the next attempt follows after
 RETRY_MS.
 
 In the same way the oldest nodes of streams with HOT-BYTES and HOT-AGE are stored (hot_rules.py), and runs of
@@ -291,7 +291,7 @@ class ColdStorage:
         return batch
 
     def next_batch_by_rules(self, size: int, now_ms: int) -> Batch:
-        """Return nodes to be stored, of about `size` bytes: HOT-BYTES or HOT-AGE do not keep them."""
+        """Return nodes to be stored, of about `size` bytes, that HOT-BYTES and HOT-AGE no longer keep."""
         if not 0 <= self._hot_rules.next_check_ms(now_ms) <= now_ms:
             return []
         found = self._hot_rules.next_excess_nodes(size, self.run_bytes, now_ms)
@@ -308,7 +308,7 @@ class ColdStorage:
     def write(self, batch: Batch) -> list[Any]:
         """Store a batch durably, in any thread; return the place of each run, None for one without contents.
 
-        Raises OSError, and then has stored none; HeadraceError.
+        Raises OSError or HeadraceError; then no run is stored.
         """
         contents = [stored.contents() for stored in batch]
         places = iter(self.store.write([nodes for nodes in contents if nodes]))

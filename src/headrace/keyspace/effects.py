@@ -62,7 +62,7 @@ class Effects:
             self._forms[id(request)] = OlderForm(request, commands, exact)
 
     def older_form_of(self, request: list[bytes]) -> OlderForm | None:
-        """Return the form that was noted for this very request; None if there is none."""
+        """Return the form that was noted for this request object; None if there is none."""
         return self._forms.get(id(request))
 
     def clear_older_forms(self) -> None:

@@ -148,7 +148,7 @@ class Glob:
 
     @cython.cfunc
     def _read_class(self, at: cython.Py_ssize_t, bitmaps: list[bytes]) -> cython.Py_ssize_t:
-        """Append which bytes the class accepts whose first member is at `at`; return the offset after it.
+        """Append the bitmap of the class whose first member is at `at`; return the offset after the class.
 
         As in Redis, an open class ends with the pattern, and an escaped member is compared with the byte as
         it is, whether case is ignored or not.

@@ -62,8 +62,8 @@ class HotRuleScan:
         """Return a stream and its oldest nodes, which are to leave memory; None if this step finds none.
 
         Args:
-            size: of the nodes, in bytes; about the maximum.
-            run_bytes: of listpacks in a run.
+            size: about how many bytes of nodes to return at most.
+            run_bytes: bytes of listpacks in a run.
         """
         rules: RuleRegistry = self.keyspace.rule_registry
         self._checked_ms = now_ms

@@ -1,7 +1,7 @@
 """The keys of a database and their values: a dictionary that never takes long to grow.
 
-    up to SPLIT_AT keys  single: { key: value, ... }        in order of arrival
-    more                 parts:  [ { ... }, { ... }, ... ]  PART_COUNT dictionaries; a key's hash chooses one
+    up to SPLIT_AT keys  single_part: { key: value, ... }        in order of arrival
+    more                 parts:       [ { ... }, { ... }, ... ]  PART_COUNT dictionaries, chosen by hash
 
 A dictionary of a million keys takes 30 ms to grow, because it then moves all of them. Parts grow one by one.
 They are not joined again when keys are removed. The hash does not depend on the process, so that the same
@@ -70,7 +70,7 @@ class KeyTable:
     """A mapping from key to value, which is never None."""
 
     single_part: dict[bytes, object] | None  # None: there are parts
-    parts: list[dict[bytes, object]]  # one, which is `single`, or PART_COUNT of them
+    parts: list[dict[bytes, object]]  # one, which is `single_part`, or PART_COUNT of them
     count: cython.Py_ssize_t
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class KeyTable:
 
     @cython.ccall
     def key_at(self, index: cython.Py_ssize_t) -> bytes:
-        """Return the key at an index below `count`, of the order in which they are iterated."""
+        """Return the key at an index, in order of iteration. Raises IndexError if there are fewer keys."""
         part: dict[bytes, object]
         for part in self.parts:
             if index < len(part):

@@ -1,9 +1,9 @@
 """Expiry times by key: the time of each, and the earliest of all.
 
-    numbers   key -> number                         a KeyTable, which never takes long to grow
-    queue     number -> key, by time                a TimerQueue, which changes and removes exact times
+    timer_numbers   key -> number                   a KeyTable, which never takes long to grow
+    queue           number -> key, by time          a TimerQueue, which changes and removes exact times
 
-To set, replace or remove a time costs O(log n). Nothing is rebuilt.
+Setting, replacing or removing a time costs O(log n). Nothing is rebuilt.
 """
 
 from __future__ import annotations

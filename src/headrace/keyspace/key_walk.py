@@ -29,7 +29,7 @@ class KeyWalk:
     _is_closed: cython.bint
 
     def __init__(self, parts: list[dict[bytes, object]]) -> None:
-        """Parts: those of a KeyTable."""
+        """Prepare a walk over `parts`, which are those of a KeyTable."""
         self._parts = parts.copy()
         self._copies = {}
         self._next_part = 0
@@ -61,7 +61,7 @@ class KeyWalk:
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Free the keys."""
+        """End the walk, and free the keys."""
         self._is_closed = True
         self._parts = []
         self._copies = {}

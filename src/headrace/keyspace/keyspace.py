@@ -8,7 +8,7 @@ expired deletes it and finds nothing. Nothing here reads a clock: the engine set
     pause_expiry   during CLIENT PAUSE: it is missing, and deleted afterwards
     keep_expired   it is present, for requests that were executed before it expired; overrides the others
 
-A replica drops old idempotency records and compacts tombstones by itself: after a promotion its clock decides
+A replica, too, drops old idempotency records and compacts tombstones: after a promotion its clock decides
 about the records in any case, and compaction changes no content.
 """
 
@@ -321,7 +321,7 @@ class Keyspace:
 
     @cython.ccall
     def sweep(self) -> cython.bint:
-        """Delete some expired keys and old idempotency records; return whether expired keys are left."""
+        """Delete some expired keys and old idempotency records; return whether expired keys may be left."""
         database: Database
         budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
         if self.keep_expired:
@@ -333,7 +333,7 @@ class Keyspace:
 
     @cython.ccall
     def next_expiry(self) -> cython.longlong:
-        """Return when the next key or idempotency record expires, in milliseconds; -1 means never."""
+        """Return when a key or idempotency record next expires, in Unix milliseconds; -1 means never."""
         if self.keep_expired:
             return -1
         database: Database
@@ -387,8 +387,8 @@ class Database:
     def find(self, key: bytes) -> object:
         """Return the key's value; None if it does not exist or has expired.
 
-        With `counts_lookups`, for commands that read, it counts a hit or a miss. Without it, the caller may
-        change the value in place: what a running snapshot needs of it is copied first.
+        With `counts_lookups` (for commands that only read), a hit or a miss is counted. Otherwise the caller
+        may change the value in place, so what a running snapshot needs of the value is copied first.
         """
         value = self.values.find(key)
         if value is not None and self.expiry_times.times.count and self._is_expired(key):
@@ -500,7 +500,7 @@ class Database:
 
     @cython.ccall
     def notify_put(self, key: bytes, value: object) -> cython.void:
-        """Publish that the key is new, or that its value is overwritten, before it is."""
+        """Publish that the key is new, or that its value is overwritten. Call it before the change."""
         events: Events = self.keyspace.events
         if not self.contains(key):
             events.notify("n", b"new", key, self.index)
@@ -551,7 +551,7 @@ class Database:
 
     @cython.ccall
     def replace_data(self, other: Database) -> cython.void:
-        """Take over the keys of another keyspace's database. The caller sets the account of all memory."""
+        """Take over the keys of another keyspace's database. The caller must take over `evictable`, too."""
         stream: Stream
         self.invalidate_all_watchers()
         self.keyspace.changes += self.values.count + other.values.count
@@ -573,7 +573,7 @@ class Database:
 
     @cython.cfunc
     def _drop_values(self) -> cython.void:
-        """Give up all values, whose memory is not accounted any more; the caller replaces the dictionary."""
+        """Stop accounting for all values, and queue them to be freed; the caller replaces the table."""
         self.memory.detach()
         if self.image is None:
             self.keyspace.lazy_free.add_table(self.values)
@@ -729,7 +729,7 @@ class Database:
 
     @cython.ccall
     def signal_ready(self, key: bytes) -> cython.void:
-        """Retry the clients that are blocked on the key, after the command."""
+        """Record that the key has new data: clients that are blocked on it are retried after the command."""
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal(self.index, key)
 
@@ -742,7 +742,7 @@ class Database:
 
     @cython.ccall
     def watch(self, key: bytes, watch: Watch) -> cython.void:
-        """Invalidate the watch when the key changes or expires."""
+        """Add the key to the watch, which is invalidated when the key changes or expires."""
         if watch.contains(self.index, key):
             return
         self.contains(key)  # an expiry that has passed must not invalidate later
@@ -751,7 +751,7 @@ class Database:
 
     @cython.ccall
     def invalidate_all_watchers(self) -> cython.void:
-        """Invalidate the watchers of all existing keys, which are about to be removed."""
+        """Invalidate the watchers of all existing keys, before or after all keys are removed or replaced."""
         for key in self.watched_keys.watches:
             if self.values.find(key) is not None:
                 self.watched_keys.invalidate_watches(key)

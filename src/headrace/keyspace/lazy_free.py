@@ -51,20 +51,20 @@ class LazyFree:
 
     @cython.ccall
     def add_times(self, times: KeyExpiryTimes) -> cython.void:
-        """Free the expiry times of a database, if they are many."""
+        """Queue the expiry times of a database, if there are many, to be freed in steps."""
         if times.count >= KEYS_MIN:
             self.containers.extend(times.timer_numbers.parts)
             self.containers.append(times.queue.items)
 
     @cython.ccall
     def add_table(self, keys: KeyTable) -> cython.void:
-        """Free the keys of a database, if they are many."""
+        """Queue the keys of a database, if there are many, to be freed in steps."""
         if keys.count >= KEYS_MIN:
             self.containers.extend(keys.parts)
 
     @cython.ccall
     def add_stream(self, stream: Stream) -> cython.void:
-        """Free a large stream that was removed from its key, unless it is stored again by then (RENAME)."""
+        """Queue a removed stream, if it is large. It is not freed if it was stored again by then (RENAME)."""
         if stream.memory.total >= STREAM_BYTES_MIN:
             self.containers.append(stream)
 

@@ -3,7 +3,7 @@
     #!lua name=orders
     redis.register_function('total', function(keys, args) ... end)
 
-A keyspace holds the text of each library by its name. What the functions are is known once Lua has loaded it.
+A keyspace holds the text of each library by its name. Its functions are known once Lua has loaded it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Register the streams of a keyspace that have rules or a schedule, and the work that is due for them.
 
-streams   stream -> RuledStream
-homes     number of a database -> Home, which goes with the keys when SWAPDB exchanges two databases
-ready     those that a command has just changed: the engine applies their rules after the command
-backlog   those with work left: engine.tick() continues it, a bounded step at a time
-hot       those with HOT-BYTES or HOT-AGE, for cold_storage.py; hot_rules_version changes when one is added
-timers    by time: when to look whether the rules of a stream have work without a command, at its due time or
-          earlier
+streams            stream -> RuledStream
+ruled_databases    number of a database -> RuledDatabase, which SWAPDB exchanges together with the keys
+changed_streams    those that a command has just changed: the engine applies their rules after the command
+backlog            those with work left: engine.tick() continues it, a bounded step at a time
+hot_rule_streams   those with HOT-BYTES or HOT-AGE, for hot_rules.py; hot_rules_version changes when one is
+                   added
+timers             by time: when to check whether the rules of a stream have work without a command, at its
+                   due time or earlier
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NO_TIMER = cython.declare(cython.Py_ssize_t, -1)
 def dead_letter_key(key: bytes, rules: GroupRules) -> bytes:
     """Return the key of the stream for dead letters of a group with these rules.
 
-    It is never the group's own: a stream that was renamed to its dead-letter stream has the default one.
+    It is never `key`: if a stream was renamed to the key that its rules name, the default key is returned.
     """
     named = rules.dead_letter
     return named if named and named != key else companion_keys.dead_letter_name(key)
@@ -312,7 +313,7 @@ class RuleRegistry:
         return home
 
     def swap(self, first: int, second: int) -> None:
-        """Exchange the streams of two databases, however many they are."""
+        """Exchange the streams of two databases, in constant time."""
         one: RuledDatabase = self._ruled_database(first)
         other: RuledDatabase = self._ruled_database(second)
         one.database, other.database = second, first

@@ -3,8 +3,8 @@
     before   [run 1: 9,000 of 12,000 deleted] [run 2: 10,000 of 12,000]   [run 3]
     after    [a run of 5,000 entries                                  ]   [run 3]
 
-A run is written again if most of its entries were deleted, since it was stored; also if its file has mostly
-bytes that nothing refers to, so that the file can be removed. Such neighbours become one run.
+A run is written again if most of its entries were deleted since it was stored; also if its file has mostly
+bytes that nothing refers to, so that the file can be removed. Adjacent runs of this kind become one run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RunsToRewrite:
     """Adjacent runs of a stream that are being stored again as one."""
 
     def __init__(self, stream: Stream, cold_nodes: list[Node]) -> None:
-        """cold_nodes: the tree's nodes that stand for the runs."""
+        """Record the present state of the runs that `cold_nodes`, nodes of the tree, stand for."""
         self.stream = stream
         self.cold_nodes = cold_nodes
         self.runs = [cold_run.run_of(node) for node in cold_nodes]
@@ -35,7 +35,7 @@ class RunsToRewrite:
     def contents(self) -> list[tuple[bytes, bytes]]:
         """Read the runs, in any thread; return keys and listpacks of the one to be stored.
 
-        Empty if one of them cannot be read: all stay as they are.
+        The list is empty if one of the runs cannot be read. Then all stay as they are.
         """
         try:
             self.nodes = cold_selection.read_compacted_nodes(self.copies)

@@ -10,7 +10,7 @@ from headrace.visibility import Public
 @cython.final
 @cython.cclass
 class Settings:
-    """Settings with Redis's defaults, except that no timing is on. 0 means no limit for both node sizes."""
+    """Settings with Redis's defaults, but no durations are measured. 0 means no limit for both node sizes."""
 
     busy_reply_threshold: Public[cython.longlong]  # ms after which a running script is slow; 0: never
     databases: Public[cython.Py_ssize_t]

@@ -1,4 +1,4 @@
-"""Notify transactions (from WATCH to EXEC), and caches of clients, of changes of keys.
+"""Report changes of keys to transactions (from WATCH to EXEC) and to clients that cache keys.
 
 A client that watches keys has one Watch. Each database maps a watched key to its Watches. A command that
 changes a key invalidates them all, and EXEC checks its own Watch.

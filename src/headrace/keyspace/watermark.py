@@ -7,8 +7,8 @@ archive's ID, and where it is. All of them have the entries up to the lowest ID.
 
 A stream that was deleted and created again must not be trimmed by the watermark of its predecessor. So a
 watermark counts only if the stream has reached its ID, and if as many entries were added up to it or the
-entry itself is the same. Without both, it counts if it was published without them. If one of the watermarks
-does not count, nothing is known to be in all archives.
+entry itself is the same. A watermark that was published without a number and a fingerprint counts if the
+stream has reached its ID. If one of the watermarks does not count, nothing is known to be in all archives.
 """
 
 from __future__ import annotations

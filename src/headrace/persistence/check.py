@@ -385,8 +385,10 @@ def count_database(database: Database) -> DatabaseCounts:
 def fix(report: CheckReport) -> str:
     """Truncate the damaged file where the damage begins; return the path of the copy that was made before.
 
-    Raises HeadraceError if a server has locked the directory, the file has changed since the check, or a
-    copy exists already.
+    Raises:
+        HeadraceError: if a server has locked the directory, the file has changed since the check, or a copy
+            exists already.
+        OSError: if the file cannot be copied or truncated.
     """
     assert report.fixable
     file = report.damaged_file

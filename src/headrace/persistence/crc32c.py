@@ -60,5 +60,5 @@ def update_by_table(
 
 @cython.ccall
 def crc32c(data: bytes, crc: cython.uint = 0, table: cython.bint = False) -> cython.uint:
-    """Return the CRC of data; or continue crc with data. table: without the processor's instruction."""
+    """Return the CRC of bytes whose CRC is `crc`, followed by data; table: do not use the CRC instruction."""
     return update_by_table(crc, data, 0, len(data)) if table else update(crc, data, 0, len(data))

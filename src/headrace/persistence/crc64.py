@@ -108,7 +108,10 @@ def update_with_tables(
 @cython.inline
 @cython.exceptval(check=False)
 def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglong:
-    """Return the CRC after eight bytes; word is these, xored with the CRC before. A row has 1 << 11 bytes."""
+    """Return the CRC after eight bytes; word: these bytes xored with the CRC before them, in one number.
+
+    A row has 1 << 11 bytes.
+    """
     return (
         mem.u64le(table, (7 << 11) + 8 * (word & 0xFF))
         ^ mem.u64le(table, (6 << 11) + 8 * (word >> 8 & 0xFF))
@@ -135,5 +138,5 @@ def _advance(tables: cython.p_const_uchar, crc: cython.ulonglong) -> cython.ulon
 
 @cython.ccall
 def crc64(data: bytes, crc: cython.ulonglong = 0) -> cython.ulonglong:
-    """Return the CRC of data; or continue crc with data."""
+    """Return the CRC of bytes whose CRC is `crc`, followed by data."""
     return update(crc, data, 0, len(data))

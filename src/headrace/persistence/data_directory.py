@@ -38,7 +38,7 @@ WAIT_BEFORE_AND_WRITE = 1 | 2  # SYNC_FILE_RANGE_..., linux/fs.h
 
 @functools.cache
 def sync_file_range_function() -> Any:
-    """Return sync_file_range_function(2), or None if the system lacks it. Imports ctypes only when called."""
+    """Return sync_file_range(2), or None if the system lacks it. Imports ctypes only when called."""
     import ctypes
 
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -72,7 +72,7 @@ class DirectoryGone(HeadraceError):
 
 
 class FileIdentity(NamedTuple):
-    """What shows that the file of a name was replaced or changed."""
+    """The properties of a file that show whether it was replaced or changed."""
 
     device: int
     inode: int
@@ -93,7 +93,7 @@ class File(Protocol):
     name: str
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        """Append data; return the number of bytes written, which may be fewer. OSError if none were."""
+        """Append data; return the number of bytes written, 1 or more. Raises OSError if none were."""
 
     def sync(self) -> None:
         """Make everything written so far durable. Must not be retried after an OSError."""
@@ -210,11 +210,11 @@ class _DelayedClose:
         self._descriptors: list[int] = []
 
     def is_full(self) -> bool:
-        """Return whether to remove further files without this delay: descriptors are limited."""
+        """Return whether no further descriptor should be added, because their number is limited."""
         return len(self._descriptors) >= DELAYED_CLOSES_MAX
 
     def add(self, descriptor: int) -> None:
-        """Close a descriptor later; at once if there can be no other thread."""
+        """Close a descriptor later; at once if no thread can be started."""
         with self._lock:
             self._descriptors.append(descriptor)
             if len(self._descriptors) > 1:
@@ -243,7 +243,7 @@ def identity_of(found: os.stat_result) -> FileIdentity:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a regular file for reading. Raises OSError for pipes, on which open() would block, and devices."""
+    """Open a regular file. Raises OSError for anything else, such as a pipe, on which open() would block."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):

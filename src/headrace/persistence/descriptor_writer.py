@@ -21,7 +21,7 @@ class DescriptorWriter:
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Raises OSError: if the process has too many descriptors."""
+        """Make the descriptor non-blocking. Raises OSError if the process has too many descriptors."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._cancelled, self._cancel = os.pipe()

@@ -6,8 +6,8 @@
                                  ▼  │         │
                 temporary files ◀── cold runs ┘ ◀── cold files of the log
 
-The directory is only read. What the log adds to its base may be larger than memory: it leaves memory for
-files in a temporary directory.
+The directory is only read. What the log adds to its base may be larger than memory: it is moved to files in a
+temporary directory.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _read(recovery: Recovery, files: DataDirectory, names: LogFileNames, name: s
 
 @contextlib.contextmanager
 def _locked(files: DiskDirectory) -> Iterator[None]:
-    """Keep servers out of a directory, unless it cannot be written to, as a backup may be."""
+    """Lock a directory during the block, unless it is read-only, as a backup may be. Raises HeadraceError."""
     try:
         files.lock()
     except DirectoryInUse as used:
@@ -224,7 +224,7 @@ def temporary_replacement(path: str, overwrite: bool) -> Iterator[str]:
 
     Raises:
         UsageError: if there is a file, and overwrite is False; or no such directory.
-        HeadraceError: if the file cannot be renamed.
+        HeadraceError: if the file cannot be renamed, or the block raises OSError.
     """
     directory, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(directory):

@@ -4,10 +4,10 @@
     LLLooooo  oooooooo             L + 2 bytes from o + 1 back, L not 0 and not 7        (3 - 8)
     111ooooo  LLLLLLLL  oooooooo   L + 9 bytes from o + 1 back                           (9 - 264)
 
-A copy may overlap its own output. Any choice of copies decompresses to the same bytes. This one is, to the
-byte, that of Redis, so that DUMP payloads are equal. It follows from these rules: the table remembers one
-place per hash of three bytes, the latest; nothing is copied from place 0; of a copy only the last two places
-are remembered; and copies stop near the end.
+A copy may overlap its own output. Any choice of copies decompresses to the same bytes. This module makes
+the same choice as Redis, so that DUMP payloads are equal. The choice follows from these rules: the table
+remembers one place per hash of three bytes, the latest; nothing is copied from place 0; of a copy only the
+last two places are remembered; and copies stop near the end.
 
 Places in the table from an earlier string are harmless: a place is used only if its bytes are equal, and all
 places of this string that count have been entered since.

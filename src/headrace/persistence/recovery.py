@@ -233,7 +233,7 @@ class Recovery:
         return loaded
 
     def _progress_of(self, name: str, size: int) -> Callable[[int], None] | None:
-        """Return the progress callback of one file, or None if there is none."""
+        """Return a callback that limits memory use and reports progress; None if neither is needed."""
         progress, cold = self.progress, self.keyspace.cold_storage
         if progress is None and cold is None:
             return None
@@ -257,6 +257,14 @@ def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[s
 
     The manifest is written before the file is moved. In the other order, a crash in between would leave the
     file where no recovery looks for it. So a manifest may name a file that is not moved yet.
+
+    Args:
+        notes: a note is added if the file was moved, or is not read because there is another log.
+
+    Raises:
+        Damaged: if there is a log whose manifest is missing or damaged.
+        HeadraceError: if the file cannot be moved.
+        OSError: if the directory fails otherwise.
     """
     old, new = names.single_file, names.path(names.single_file)
     if not files.exists(old) or files.exists(new):
@@ -326,7 +334,7 @@ def describe_left_out_removals(cold: ColdStorage) -> str:
 
 
 def describe_skipped_counts(counts: Mapping[str, int]) -> str:
-    """Describe what was skipped because of its type, the most first: `2 list keys, 1 LPUSH command`."""
+    """Describe what was skipped because of its type, highest count first: `2 list keys, 1 LPUSH command`."""
     return ", ".join(plural(n, what) for what, n in sorted(counts.items(), key=lambda pair: -pair[1]))
 
 

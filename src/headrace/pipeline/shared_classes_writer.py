@@ -31,7 +31,7 @@ WRITE_TIMEOUT_SECONDS = 600.0  # for the JVM to write the file at its exit, on a
 
 
 class ClassesNotUsed(HeadraceError):
-    """This Java ignores the file, and will ignore others."""
+    """The installed Java ignores the file, so writing it again would not help."""
 
 
 def write_shared_classes(path: Path) -> None:
@@ -73,7 +73,7 @@ def check_cds_archive_usable(path: Path, java: str, class_path: str) -> None:
 
 
 def not_used_marker_file(path: Path) -> Path:
-    """Return the file that records that this Java does not use such a file: it is not written again."""
+    """Return the path of the marker file: if it exists, this Java ignores such files, and none is written."""
     return path.with_suffix(".unused")
 
 

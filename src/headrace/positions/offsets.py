@@ -14,7 +14,7 @@ Offsets = dict[str, str]
 
 
 def is_timestamp_offset(entry_id: str) -> bool:
-    """Return whether an ID stands for a time (see option_values): it is the last possible ID before that."""
+    """Return whether an ID is the last possible one before a time: see spark/option_values.py."""
     return entry_id.endswith(f"-{U64_MAX}")
 
 

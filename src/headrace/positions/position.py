@@ -55,7 +55,7 @@ def parse_position(text: str) -> Position:
     """Parse a position.
 
     Raises:
-        ValueError: if the text is not an ID, or one with further parts.
+        ValueError: if the text is neither an ID nor an ID with further parts.
     """
     found = POSITION_PATTERN.fullmatch(text)
     if found is None:
@@ -67,7 +67,7 @@ def parse_position(text: str) -> Position:
 
 
 def parse_positions(offsets: Mapping[str, str]) -> Positions:
-    """Parse the offsets of a checkpoint."""
+    """Parse the offsets of a checkpoint. Raises ValueError if one of them is malformed."""
     return {stream: parse_position(text) for stream, text in offsets.items()}
 
 

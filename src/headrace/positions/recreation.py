@@ -52,7 +52,7 @@ def observe_streams(
     The entry at a position is read first: if it is missing, the state, read later, shows its deletion.
 
     Args:
-        positions: for each stream, where its entry's fingerprint is read; without it none is.
+        positions: for each stream, the position whose entry is read, if the position has a fingerprint.
         reached: IDs that a replica must have; by default those of the positions that the query has read.
 
     Raises:
@@ -74,7 +74,7 @@ def observe_streams(
 
 
 def _parse_observation(stream: str, replies: list[Any]) -> StreamObservation | None:
-    """Parse the replies about one stream; None if it does not exist."""
+    """Parse the replies about one stream; None if it does not exist. Raises StreamReadError."""
     *entries, info = replies
     if isinstance(info, redis.ResponseError) and "no such key" in str(info).lower():
         return None
@@ -152,7 +152,7 @@ class RecreationDetector:
     def observe_and_report_losses(
         self, streams: Iterable[str], start: Positions, chosen_starts: Mapping[str, str]
     ) -> tuple[dict[str, StreamState], Positions, list[str]]:
-        """Observe the streams.
+        """Observe the streams, and find those that were recreated or deleted.
 
         Args:
             start: the positions at which the next batch begins.
@@ -161,6 +161,9 @@ class RecreationDetector:
         Returns:
             The states of the streams that exist; `start`, with recreated streams set back to their beginning;
             and descriptions of losses that were not returned before.
+
+        Raises:
+            StreamReadError: if a key is not a stream, or the server rejects the request.
         """
         observed = observe_streams(self._servers, streams, start)
         begin, losses = dict(start), []
@@ -207,10 +210,15 @@ class RecreationDetector:
     def drop_recreated_streams(
         self, start: Positions, end: Positions, chosen_starts: Mapping[str, str]
     ) -> tuple[Positions, list[str]]:
-        """Observe the streams of a batch that is being planned, perhaps again after a restart.
+        """Remove the streams that were recreated since the end of a batch was chosen.
+
+        The batch is being planned, perhaps again after a restart.
 
         Returns:
-            The end, without the streams that were recreated since it was chosen; and descriptions of losses.
+            The end without these streams, and descriptions of losses.
+
+        Raises:
+            StreamReadError: if a key is not a stream, or the server rejects the request.
         """
         moved = [s for s in end if end[s] != start.get(s)]
         observed = observe_streams(self._servers, moved, end)
@@ -236,9 +244,11 @@ class RecreationDetector:
 
         observe_and_report_losses() must have been called.
 
-
         Args:
             numbers: for each stream, how many entries were added up to its end, and whether exactly.
+
+        Raises:
+            StreamReadError: if the server rejects a request.
         """
         assert self._states is not None
         without_fingerprint = {}

@@ -101,7 +101,7 @@ def stream_states(servers: Servers, streams: Iterable[str]) -> dict[str, StreamS
 
 
 def last_ids(servers: Servers, streams: Iterable[str]) -> Offsets:
-    """Return the last generated IDs of the streams that exist."""
+    """Return the last generated IDs of the streams that exist. Raises StreamReadError."""
     return {stream: each.last_id for stream, each in stream_states(servers, streams).items()}
 
 

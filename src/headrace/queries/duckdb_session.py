@@ -81,11 +81,11 @@ def resolve_case_conflicts(sql: str, names: Sequence[str], instead: str) -> list
 
     Args:
         sql: The query.
-        names: The names in the query of streams that exist.
+        names: The existing streams that the query names.
         instead: What to do if DuckDB cannot distinguish two tables.
 
     Raises:
-        UsageError: if the query reads two streams whose names differ only in case, or it is not clear.
+        UsageError: if the query reads two streams whose names differ only in case, or may do so.
     """
     confused = equal_except_case(names)
     if not confused:

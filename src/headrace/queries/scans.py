@@ -18,7 +18,10 @@ MS_MAX = (1 << 63) // 1000 - 1  # the last millisecond that a timestamp in micro
 
 
 class StreamScan:
-    """One scan without threads: those of Arrow's Scanner read on after a query with a LIMIT has ended."""
+    """One scan, without threads.
+
+    The threads of Arrow's Scanner would continue to read after a query with a LIMIT has ended.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class ScannedStream(ds.Dataset):  # type: ignore[misc]
     """A stream as a data set; DuckDB uses only `schema` and `scanner`. A subclass reads the stream.
 
     Attributes:
-        error: what made a scan fail.
+        error: The exception that made a scan fail; None if none has failed.
     """
 
     error: Exception | None

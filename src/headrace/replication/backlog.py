@@ -62,8 +62,8 @@ class Backlog:
     def append_effects(self, data: memoryview, encoded: EncodedEffects) -> cython.void:
         """Append `data`, the bytes of the effects, to the stream, and mark the effects as fed.
 
-        Both in compiled code, so that no signal handler can raise in between. After a MemoryError the stream
-        has none of them.
+        Both happen in compiled code, so that no signal handler can raise in between. After a MemoryError the
+        stream has none of them.
         """
         self.append(data)
         encoded.mark_fed()

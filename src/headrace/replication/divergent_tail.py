@@ -13,7 +13,7 @@ missing is saved, unless the new primary has certainly removed it. These are the
     before it, and maybe removed there    not saved: it was replicated, and trimmed or deleted since then
 
 Nodes with equal bytes are skipped, so that the common part of a stream costs little. A file in the data
-directory marks a server that has written a history of its own, so that a restart does not hide a tail.
+directory marks a server that has written a history of its own, so that its tail is found after a restart.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DivergentTail:
             LOG.warning(text, MARKER_FILE_NAME, os_error_text(error))
 
     def mark_impossible(self) -> None:
-        """Remove that mark: the data is now another primary's, or continues it."""
+        """Remove the mark and its file: the new primary has all entries of this server."""
         if not self.is_possible:
             return
         self.is_possible = False
@@ -97,13 +97,13 @@ class DivergentTail:
     # Saving it.
 
     def save(self, new: Keyspace, on_stream: Callable[[], None] = lambda: None) -> SavedTail | None:
-        """Save the entries that the new data lacks, synced, before it replaces the present data.
+        """Save and sync the entries that the new data lacks, before it replaces the present data.
 
         Args:
             on_stream: called between two streams. If it raises, no file is left.
 
         Returns:
-            what was saved; None if nothing is missing, or if this server was no primary.
+            what was saved; None if nothing is missing, or if this server was not a primary.
 
         Raises:
             OSError: if the file cannot be written. The present data must be kept.
@@ -171,7 +171,7 @@ class _TailWriter:
         self.buffer.clear()
 
     def finish(self) -> SavedTail | None:
-        """Write what is left, and sync; return None if there is nothing."""
+        """Write the rest, sync and close the file; return what was saved, None if there was nothing."""
         if not self.saved.entry_count:
             return None
         self._flush()
@@ -182,7 +182,7 @@ class _TailWriter:
         return self.saved
 
     def abandon(self) -> None:
-        """Remove the file."""
+        """Close and remove the file if it was created."""
         if self.file is not None:
             self.file.close()
             with contextlib.suppress(OSError):
@@ -190,7 +190,7 @@ class _TailWriter:
 
 
 def new_file_name(files: DataDirectory) -> str:
-    """Return a name with the present time for a file, which no file has. Raises OSError."""
+    """Return an unused file name that contains the present time. Raises OSError."""
     stem = f"divergent-entries-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     name, number = f"{stem}.resp", 1
     while files.exists(name):

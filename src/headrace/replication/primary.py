@@ -104,7 +104,10 @@ class Primary:
         return self._position if self.backlog is None else self.backlog.end
 
     def open_backlog(self) -> None:
-        """Begin to keep the stream, in a new history: what came before was not kept."""
+        """Begin to keep the stream, in a new history: what came before was not kept.
+
+        Does nothing if the stream is kept already.
+        """
         if self.backlog is None:
             self.history.begin()
             self.restart_backlog_at(self._position)
@@ -117,7 +120,7 @@ class Primary:
         self.force_select()
 
     def close_backlog(self) -> None:
-        """Stop keeping the stream: no replica has come back for a long time."""
+        """Stop keeping the stream, and begin a new history: replicas that reconnect need a full sync."""
         self._position = self.end_offset
         self.backlog = None
         self.history.begin()
@@ -148,17 +151,17 @@ class Primary:
         return True
 
     def feed_raw(self, data: bytes) -> None:
-        """Append bytes that are no effects: PING, GETACK, or the stream of this server's own primary."""
+        """Append bytes that are not effects: PING, GETACK, or the stream of this server's own primary."""
         if self.backlog is not None and data:
             self.backlog.append(memoryview(data))
             self._trim()
 
     def feed_command(self, words: list[bytes]) -> None:
-        """Append a command that is no effect and belongs to no database."""
+        """Append a command that is not an effect and belongs to no database."""
         self.feed_raw(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
 
     def force_select(self) -> None:
-        """Write a SELECT before the next effect: a replica that starts here knows no database."""
+        """Write a SELECT before the next effect: a replica that starts here has no database selected."""
         self.encoded_effects.forget_database()
         self._translated.forget_database()
 
@@ -209,7 +212,7 @@ class Primary:
     def can_continue(self, replica: Replica, history: str, position: int) -> bool:
         """Return whether a replica that has the data at this position can continue without a full sync.
 
-        Add the replica before: then the stream is translated for it if it needs that.
+        Call add() first, so that the stream is translated for the replica if it needs that.
         """
         return (
             self.backlog is not None
@@ -219,7 +222,10 @@ class Primary:
         )
 
     def _is_known_from(self, position: int) -> bool:
-        """Return whether Redis 7.0 knows all commands from this position on."""
+        """Return whether Redis 7.0 knows all commands from this position on.
+
+        Returns False if the commands have more than CHECKED_BYTES_MAX bytes, which are not searched.
+        """
         assert self.backlog is not None
         size = self._translated_from - position
         if not 0 < size <= CHECKED_BYTES_MAX:
@@ -231,19 +237,19 @@ class Primary:
         return [replica for replica in self.replicas if replica.is_online]
 
     def count_acknowledged_replicas(self, offset: int) -> int:
-        """Return how many replicas have applied the stream up to the offset."""
+        """Return how many online replicas have applied the stream up to the offset."""
         return sum(replica.is_online and replica.acknowledged_offset >= offset for replica in self.replicas)
 
     def offset_of_quorum(self, size: int) -> int:
-        """Return the offset up to which `size` replicas have applied the stream; -1 if there are fewer."""
+        """Return the offset up to which `size` online replicas have applied the stream; -1 if fewer are."""
         offsets = sorted((replica.acknowledged_offset for replica in self.online_replicas()), reverse=True)
         return offsets[size - 1] if size <= len(offsets) else -1
 
     def count_synced_replicas(self, offset: int) -> int:
-        """Return how many replicas have synced the stream up to the offset to their logs."""
+        """Return how many online replicas have synced the stream up to the offset to their logs."""
         return sum(replica.is_online and replica.synced_offset >= offset for replica in self.replicas)
 
     def good_replica_count(self, now_ms: int, max_lag_s: int) -> int:
-        """Return how many replicas have acknowledged within the last max_lag_s seconds."""
+        """Return how many online replicas have acknowledged within the last max_lag_s seconds."""
         oldest = now_ms - 1000 * max_lag_s - 999
         return sum(replica.is_online and replica.acknowledged_ms >= oldest for replica in self.replicas)

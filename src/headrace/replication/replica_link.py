@@ -66,7 +66,12 @@ class LinkEvents(Protocol):
         """Store the history of the stream that follows, which continues the present data."""
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
-        """Prepare for a snapshot of that history, empty if it has none, at that offset."""
+        """Prepare for a snapshot at that offset of that history.
+
+        Args:
+            history: the replication ID; empty if the primary has none.
+            offset: the number of bytes of its stream that the snapshot includes.
+        """
 
     def on_snapshot_bytes(self, data: bytes) -> None:
         """Store the next bytes of the snapshot."""
@@ -343,12 +348,12 @@ class ReplicaLink:
         self._ack_ms = now_ms
 
     def request_translation(self, on: bool) -> None:
-        """Tell a primary that is Headrace whether replicas of this one know commands of Redis 7.0 only."""
+        """Tell a Headrace primary whether replicas of this replica know only the commands of Redis 7.0."""
         if self._step == _STREAM:
             self._send(b"REPLCONF", b"headrace-translation", b"%d" % on)
 
     def report_synced(self, offset: int, now_ms: int) -> None:
-        """Set up to which offset the own log is synced, -1 without a log; tell a primary that has asked."""
+        """Store up to which offset the log here is synced (-1: no log); tell the primary if it has asked."""
         self.synced_offset = offset
         if 0 <= self._synced_wanted <= offset and self._step == _STREAM:
             self._synced_wanted = -1
@@ -370,7 +375,11 @@ class ReplicaLink:
 
 
 def parse_replication_id(word: bytes, line: bytes) -> str:
-    """Return the replication ID. Raises LinkError if the word is none."""
+    """Return the word as a replication ID. Raises LinkError if it is not one.
+
+    Args:
+        line: the reply that contains the word, for the error.
+    """
     if len(word) != ID_LENGTH or not word.isalnum():
         raise LinkError(f"the primary sent an invalid replication ID: {shown_bytes(line)}")
     return word.decode()

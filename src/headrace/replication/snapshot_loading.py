@@ -31,9 +31,9 @@ def load_snapshot(
         settings: those of the keyspace whose data will be replaced.
         now_ms: Unix milliseconds. Expired keys stay: only the primary deletes them.
         skip_foreign_types: skip and count keys of types that Headrace does not have.
-        advice: what to set; ends the error about keys of other types.
-        cold: the cold storage of that keyspace, which takes what is too much in memory; None: there is none.
-        progress: called about every MiB with the bytes read.
+        advice: what to set; appended to the error about keys of other types.
+        cold: the cold storage of that keyspace, which stores what exceeds its limit; None: there is none.
+        progress: called about every MiB with the number of bytes read so far.
 
     Raises:
         Damaged: if the snapshot is damaged, or has other types that are not skipped.
@@ -58,18 +58,18 @@ def load_snapshot(
 
 
 def is_of_redis_7(loaded: LoadedSnapshot) -> bool:
-    """Return whether a Redis 7 has made the snapshot."""
+    """Return whether Redis 7 wrote the snapshot."""
     return loaded.aux.get(REDIS_VERSION_FIELD, b"").startswith(b"7.")
 
 
 def is_of_redis_8(loaded: LoadedSnapshot) -> bool:
-    """Return whether a Redis 8 or later, which is not Valkey, has made the snapshot."""
+    """Return whether Redis 8 or later, and not Valkey, wrote the snapshot."""
     major = loaded.aux.get(REDIS_VERSION_FIELD, b"").split(b".")[0]
     return VALKEY_VERSION_FIELD not in loaded.aux and major.isdigit() and int(major) >= 8
 
 
 def is_of_headrace(loaded: LoadedSnapshot) -> bool:
-    """Return whether a Headrace has made the snapshot: it names no version of another server."""
+    """Return whether Headrace wrote the snapshot: it names no version of another server."""
     return REDIS_VERSION_FIELD not in loaded.aux and VALKEY_VERSION_FIELD not in loaded.aux
 
 

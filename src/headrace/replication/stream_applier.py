@@ -2,9 +2,9 @@
 
 SELECT               the database of the commands that follow, also after a reconnect
 MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction
-PUBLISH, SPUBLISH    delivered to this server's subscribers; records of Headrace are applied instead: rules,
-                     and what it does INSTEAD of the commands that follow for other servers
-write commands       run by a Replayer; recorded for the own log, published as events, blocked readers wake
+PUBLISH, SPUBLISH    delivered to this server's subscribers; a record of Headrace is applied instead, a rule
+                     or a command that runs INSTEAD of the following ones, which are for other servers
+write commands       run by a Replayer; recorded for the log here, published as events, wake blocked readers
 
 A command that fails here is counted, and logged once for each name. A command for types that Headrace does
 not have is an error, unless such keys are skipped: then a key here that it would have overwritten is removed.
@@ -68,7 +68,7 @@ def is_replacement(words: list[bytes]) -> bool:
 
 
 class CannotApply(HeadraceError):
-    """A command of the primary cannot run here, and the data would differ. The text tells what to set."""
+    """A command of the primary cannot run here, and the data would differ. The text says what to do."""
 
 
 def _ignore(*arguments: object) -> None:
@@ -110,7 +110,7 @@ class StreamApplier:
 
         Args:
             skip_foreign: skip and count commands for keys of types that Headrace does not have.
-            on_translated: called when the stream has, from here on, commands of Redis 7.0 only.
+            on_translated: called when the stream has only commands of Redis 7.0 from there on.
             on_message: called with each PUBLISH and SPUBLISH of a client.
         """
         self.engine = engine
@@ -147,7 +147,7 @@ class StreamApplier:
     def apply(self, reader: ReplicationReader, now_ms: cython.longlong) -> cython.longlong:
         """Apply the commands that the reader has; return how many there were.
 
-        Raises LinkError, of the reader, or CannotApply.
+        Raises LinkError (from the reader) or CannotApply.
         """
         keyspace: Keyspace = self.keyspace
         kept: cython.bint = keyspace.keep_expired
@@ -211,7 +211,10 @@ class StreamApplier:
 
     @cython.cfunc
     def _run_transaction(self, commands: list[list[bytes]]) -> cython.void:
-        """Run the commands of a transaction; their effects are one transaction, too."""
+        """Run the commands of a transaction; their effects are one transaction, too.
+
+        Raises CannotApply; then `is_torn` is set, because a part of the transaction may be applied.
+        """
         effects: Effects = self.engine.effects
         argv: list[bytes]
         effects.begin_transaction()
@@ -281,7 +284,7 @@ class StreamApplier:
 
     @cython.cfunc
     def _publish(self, argv: list[bytes]) -> cython.void:
-        """Deliver a message. A record is applied, if only the primary itself can have written it."""
+        """Deliver a message. Apply a record if only the primary itself can have written it; else skip it."""
         if argv[1] != rule_records.CHANNEL:
             self.engine.pubsub.publish(argv[1], argv[2])
             self.on_message(argv)
@@ -317,7 +320,11 @@ class StreamApplier:
 
     @cython.cfunc
     def _on_error(self, name: bytes, argv: list[bytes], error: bytes) -> cython.void:
-        """Count and log a failed command. Raises CannotApply for a foreign type that may not be skipped."""
+        """Count and log a failed command; skip it if its key has a foreign type and such keys are skipped.
+
+        Raises:
+            CannotApply: if cold entries cannot be read, or a RESTORE of a foreign type may not be skipped.
+        """
         if error.startswith(COLD_ERROR):
             self.is_torn = True
             raise CannotApply(
@@ -353,7 +360,7 @@ class StreamApplier:
 
     @cython.cfunc
     def _remove_copy(self, argv: list[bytes]) -> cython.void:
-        """Handle COPY of a key that does not exist here: the copy does not either."""
+        """Skip a COPY of a key that does not exist here, and remove the key that it overwrites."""
         database = self.database
         target = copy_target_database(argv)
         if target is not None:
@@ -405,7 +412,7 @@ class StreamApplier:
 
     @cython.cfunc
     def _count_delivery(self, argv: list[bytes], entry: StreamId) -> cython.void:
-        """Count an entry that was delivered, and record the count for the own log."""
+        """Count an entry that was delivered, and record the count for the log of this server."""
         group: Group | None = self._group(argv)
         stream: object = self.keyspace.databases[self.database].values.get(argv[1])
         if group is not None and isinstance(stream, Stream):

@@ -3,11 +3,11 @@
     HEADRACE   records of rules are applied: clients of Headrace cannot write them
     REDIS_7    deliveries are counted here: Redis 7 does not send the count
     REDIS_8    ENTRIESREAD is limited here: Redis 8 sends it as it was given
-    OTHER      none of them
+    OTHER      none of these
 
 A primary that is Headrace tells its replicas, because it may itself be a replica that passes a stream on. Of
-other primaries only a snapshot shows the version. Without one they may be Redis 7: to count deliveries is
-harmless if the count is sent, too.
+other primaries only a snapshot shows the version. A primary whose snapshot was not seen may be Redis 7, so
+deliveries are counted: that is harmless if it sends the count, too.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def set_dialect(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot
     """Set how the applier applies the stream of a primary.
 
     Args:
-        announced: what the primary said; empty if it is not Headrace.
-        snapshot: that the stream continues; None if it continues the data that are here.
+        announced: the dialect that the primary has reported; empty if it is not Headrace.
+        snapshot: the one that the stream continues; None if the stream continues the data that are here.
     """
     if announced:
         applier.accepts_rules = announced == HEADRACE

@@ -63,7 +63,7 @@ class ReplicationReader:
 
     @cython.ccall
     def close(self) -> cython.void:
-        """Return no more commands from now on; drop the reference to the link."""
+        """Make next() return None from now on; drop the reference to the link."""
         self.is_open = False
         self._on_getack = None
 
@@ -77,9 +77,13 @@ class ReplicationReader:
 
     @cython.ccall
     def next(self) -> list[bytes] | None:
-        """Return the next command, or None if it is incomplete. The previous command then counts as applied.
+        """Return the next command; None if it is incomplete, or if the reader is not open.
 
-        PING and REPLCONF are handled here. Raises LinkError if the bytes are no commands.
+        The call marks the previous command as applied, unless that is within a transaction. PING and
+        REPLCONF are handled here.
+
+        Raises:
+            LinkError: if the bytes are not commands.
         """
         argv: list[bytes] | None
         word: bytes

@@ -7,14 +7,15 @@ r"""Translate effects to commands of Redis 7.0 for replicas that know no newer o
     XNACK s g FAIL IDS 1 1-0           for Headrace the XNACK itself, in a message; for others its form
     anything else that is newer        RESTORE s with the state at the end of the turn, as the last resort
 
-A replica that is Headrace loses nothing by that: a form is used for it only if the result is exactly the
-same. Otherwise a message contains the effect, and how many effects after it are its form, which it skips:
+A Headrace replica loses nothing by that: it gets a form alone only if the result is exactly the same.
+Otherwise a message contains the effect itself, and the number of effects after it that are its form. A
+Headrace replica applies the effect and skips those:
 
     MULTI, PUBLISH headrace:rules "*9\r\n... INSTEAD 1 XNACK s g FAIL IDS 1 1-0", XCLAIM s g ..., EXEC
 
-The last resort replaces also the later effects of the turn on the same keys, and on those that they are
+The last resort also replaces the later effects of the turn on the same keys, and on those that they are
 copied or moved to: each of these keys is restored, or deleted if it is gone, in one transaction with the
-effects that lie between.
+effects in between.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Translator:
     ) -> list[DatabaseRequest]:
         """Return effects that Redis 7.0 understands, and that lead to the same data there and at Headrace.
 
-        The data must be those after the effects.
+        The keyspace must be in its state after the effects.
 
         Args:
             form_of: returns the form that the command has added to its effect; None if it has none.
@@ -125,7 +126,10 @@ class _TurnTranslation:
             self.found.append((database, [b"MULTI"]))
 
     def _absorb_if_stale(self, database: int, words: list[bytes]) -> bool:
-        """Return whether its keys are restored anyway; if so, all keys of the effect become stale."""
+        """Return whether a stale key makes the effect unnecessary; if so, all of its keys become stale.
+
+        A SWAPDB stays necessary: it changes the databases of the stale keys.
+        """
         keys = touched_keys(database, words)
         if any(key in self._stale for key in keys):
             self._stale.update((key, None) for key in keys)
@@ -137,7 +141,7 @@ class _TurnTranslation:
         return False
 
     def finish(self) -> int:
-        """Restore the keys that are stale; return how many values that took."""
+        """Restore or delete the stale keys, and end the transaction; return the number of restored keys."""
         if not self._stale:
             return 0
         restored = 0
@@ -179,7 +183,7 @@ def _command_of(words: list[bytes]) -> Command | None:
 
 
 def translate_one(words: list[bytes]) -> list[list[bytes]] | None:
-    """Return what replaces an effect, itself if it is old enough; None if Redis 7.0 has no form of it.
+    """Return the effects that replace an effect: only itself if it is old enough; None if there is no form.
 
     An effect that only Headrace knows is replaced by a message (PUBLISH).
     """
@@ -196,7 +200,7 @@ def translate_one(words: list[bytes]) -> list[list[bytes]] | None:
 
 
 def _without_newer_options(words: list[bytes]) -> list[list[bytes]] | None:
-    """Return what replaces an XADD or XTRIM."""
+    """Return what replaces an XADD or XTRIM; None if what it trims depends on references."""
     options, at = options_and_end(words)
     if any(word.upper() in REFERENCE_POLICIES for word in words[2:at]) and any(
         option[0] in (b"MAXLEN", b"MINID") for option in options
@@ -218,7 +222,7 @@ def _without_newer_options(words: list[bytes]) -> list[list[bytes]] | None:
 
 
 def is_newer_command(words: list[bytes]) -> bool:
-    """Return whether Redis 7.0 would reject the command of a stream; unknown ones are taken for old."""
+    """Return whether Redis 7.0 would reject this command of a stream; False for an unknown command."""
     name = words[0].upper()
     if name == b"RESTORE":
         return len(words) > 3 and int.from_bytes(words[3][DUMP_VERSION_SLICE], "little") > DUMP_VERSION_MAX

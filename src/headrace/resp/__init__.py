@@ -1,1 +1,1 @@
-"""The Redis protocol, bytes in and bytes out; no socket anywhere."""
+"""Encode and decode the Redis protocol (RESP), without sockets."""

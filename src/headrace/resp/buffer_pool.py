@@ -31,9 +31,9 @@ class BufferPool:
 
     @cython.cfunc
     def borrow(self, own: bytearray, used: cython.Py_ssize_t, cap: cython.Py_ssize_t) -> bytearray | None:
-        """Swap `own` for the pooled block, and copy `used` bytes to it.
+        """Swap `own` for the pooled block, and copy the first `used` bytes of `own` to that block; return it.
 
-        Returns None if there is no block, or it has less than cap bytes.
+        Returns None if there is no block, or if the block has less than cap bytes.
         """
         lent: bytearray | None = self.block
         if lent is None or len(lent) < cap:

@@ -88,7 +88,7 @@ class RequestParser(ReadBuffer):
 
     @cython.cfunc
     def _begin_array(self) -> cython.bint:
-        """Read `*<count>\\r\\n`; False if it is incomplete. A count of 0 or less is skipped."""
+        """Read `*<count>\\r\\n`; return False if it is incomplete. A count of 0 or less is skipped."""
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big mbulk count string")
         if end < 0:
             return False
@@ -107,7 +107,7 @@ class RequestParser(ReadBuffer):
 
     @cython.cfunc
     def _array(self) -> list[bytes] | None:
-        """Continue the current array; None if it is incomplete."""
+        """Continue the current array; return its arguments, or None if it is incomplete."""
         words: list[bytes] | None = self.arguments
         assert words is not None
         p: cython.p_uchar = self.p
@@ -147,7 +147,7 @@ class RequestParser(ReadBuffer):
 
     @cython.cfunc
     def _size(self) -> cython.longlong:
-        """Read `$<size>\\r\\n`; NO_SIZE if it is incomplete."""
+        """Read `$<size>\\r\\n`; return the size, or NO_SIZE if the line is incomplete."""
         p: cython.p_uchar = self.p
         at: cython.Py_ssize_t = self.at
         end: cython.Py_ssize_t = self.line_end("Protocol error: too big bulk count string")

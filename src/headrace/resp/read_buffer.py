@@ -37,7 +37,7 @@ class ReadBuffer:
     cap: cython.Py_ssize_t
     filled: cython.Py_ssize_t
     at: cython.Py_ssize_t
-    pool: Public[BufferPool | None]  # lends blocks larger than KEPT_MAX; None: own blocks only
+    pool: Public[BufferPool | None]  # lends blocks larger than IDLE_BYTES_MAX; None: own blocks only
 
     def __init__(self) -> None:
         self.pool = None
@@ -79,7 +79,10 @@ class ReadBuffer:
     @cython.cfunc
     @cython.exceptval(check=False)
     def parse_number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-        """Parse [at, end) as a number without blanks, plus or leading zeros; otherwise INVALID_NUMBER."""
+        """Parse [at, end) as a number without blanks, plus or leading zeros.
+
+        Returns INVALID_NUMBER, which exceeds every limit, if it is not one or is longer than DIGITS_MAX.
+        """
         p: cython.p_uchar = self.p
         negative: cython.bint = at < end and p[at] == HYPHEN
         if negative:

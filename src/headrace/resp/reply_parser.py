@@ -70,7 +70,7 @@ class Aggregate:
 
     @cython.cfunc
     def build(self) -> object:
-        """Build the reply from the elements."""
+        """Return the reply built from the elements; _SKIPPED for an attribute."""
         if self.kind == MAP:
             return _pairs(self.items)
         if self.kind == PUSH:
@@ -99,7 +99,10 @@ class ReplyParser(ReadBuffer):
 
     @cython.ccall
     def next(self) -> object:
-        """Return the next reply, or INCOMPLETE. Raises ProtocolError if the bytes are not a reply."""
+        """Return the next reply, or INCOMPLETE. Raises ProtocolError if the bytes are not a reply.
+
+        An error reply is returned as a CommandError, not raised.
+        """
         item: object
         top: Aggregate | None
         while True:
@@ -126,7 +129,7 @@ class ReplyParser(ReadBuffer):
 
     @cython.cfunc
     def _item(self) -> object:
-        """Return the next element: a reply or a part of one."""
+        """Return the next element (a reply or a part of one), INCOMPLETE, _OPENED or _SKIPPED."""
         if self.size != NO_SIZE:
             return self._string()
         if self.at >= self.filled:
@@ -154,7 +157,7 @@ class ReplyParser(ReadBuffer):
 
     @cython.cfunc
     def _open(self, kind: cython.uchar, count: cython.longlong) -> object:
-        """Open an aggregate; return an empty one at once."""
+        """Open an aggregate and return _OPENED; if it has no elements, return the built reply."""
         if kind in (MAP, ATTRIBUTE):
             count *= 2
         if self.depth >= DEPTH_MAX:
@@ -199,7 +202,7 @@ def _pairs(items: list[object]) -> dict[object, object]:
 
 
 def _scalar(kind: int, line: bytes) -> object:
-    """Decode a reply of one line."""
+    """Decode a reply of one line. Raises ProtocolError if it is not one."""
     try:
         if kind in (INTEGER, BIG_NUMBER):
             return int(line)

@@ -39,7 +39,10 @@ class ReplyReader:
 
     @cython.ccall
     def read_reply(self, writer: ReplyWriter) -> object:
-        """Return the first reply, which then counts as sent. Raises ProtocolError if there is none."""
+        """Return the first reply, which then counts as sent. An error reply is returned as a CommandError.
+
+        Raises ProtocolError if there is no reply, or if it is incomplete or not RESP2.
+        """
         self.at = writer.start
         self.end = writer.used
         item: object = self._item(writer.p)

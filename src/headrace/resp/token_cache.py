@@ -3,8 +3,8 @@
     XADD s * device dev107 temp 21.5      most of this was in the previous request, of any client
 
 A cached token saves creating and freeing an object (100 instructions), and hashing and comparing it in
-dictionaries (250 more). Each token has one slot, in which it replaces the previous one: tokens that are not
-repeated disappear by themselves.
+dictionaries (250 more). Each token has one slot, in which it replaces the previous one. So tokens that are
+not repeated are replaced by others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TokenCache:
 
     @cython.cfunc
     def get(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> bytes:
-        """Return the n bytes at `at`; the cached object if they are a cached token."""
+        """Return the n bytes at `at`: the cached object, or a new one, which is cached if it is a token."""
         if n < 2 or (n > TOKEN_BYTES_MAX and n != SCRIPT_DIGEST_BYTES):
             return mem.to_bytes(p, at, n)
         slot: cython.uint = p[at]

@@ -73,7 +73,8 @@ class ReplyWriter:
     """The unsent replies of one session, in its protocol (2 or 3).
 
     Methods called for each piece of an entry return 0 instead of None: in C, -1 means an exception. After a
-    void function the caller would have to ask the interpreter each time (5 % of an XRANGE).
+    void function the caller would have to ask the interpreter for an exception each time, which takes 5 % of
+    the time of an XRANGE.
     """
 
     protocol: Public[cython.uint]
@@ -84,7 +85,7 @@ class ReplyWriter:
     used: cython.Py_ssize_t
     limit: Public[cython.Py_ssize_t]  # bytes pending; one item may be longer. 0: no limit
     overflowed: cython.bint  # the limit was exceeded; nothing more is kept
-    pool: Public[BufferPool | None]  # lends blocks larger than KEPT_MAX; None: own blocks only
+    pool: Public[BufferPool | None]  # lends blocks larger than IDLE_BYTES_MAX; None: own blocks only
 
     def __init__(self, protocol: cython.uint = 2) -> None:
         self.pool = None
@@ -247,7 +248,10 @@ class ReplyWriter:
 
     @cython.ccall
     def value(self, v: object) -> cython.void:
-        """Write a nested value: None, bool, int, float, bytes, str (a status), list or tuple, set, dict."""
+        """Write a nested value: None, bool, int, float, bytes, str (a status), list or tuple, set, dict.
+
+        Raises TypeError for another type.
+        """
         if isinstance(v, bytes):
             self.bulk(v)
         elif v is None:
@@ -337,7 +341,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def open_bulk(self, n: cython.Py_ssize_t) -> cython.void:
-        """Write the header of a string; its n bytes and the line end follow by raw_from()."""
+        """Write the header of a string. The caller then writes its n bytes and the line end by raw_from()."""
         if self.used + n + 2 * HEADER_MAX > self.cap:
             self._grow(n + 2 * HEADER_MAX)
         self._header(BULK, n)
@@ -346,7 +350,7 @@ class ReplyWriter:
     def raw_from(
         self, source: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.void:
-        """Write n encoded bytes at `at` of source, which must not be this writer's buffer."""
+        """Write the n encoded bytes at `at` of source, which must not be this writer's buffer."""
         if self.used + n > self.cap:
             self._grow(n)
         mem.copy(self.p, self.used, source, at, n)
@@ -378,7 +382,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def _close(self, kind: cython.uchar, mark: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
-        """Write the header at mark; move the elements if it needs more than one digit."""
+        """Write the header at mark; move the elements if the count has more than one digit."""
         more: cython.Py_ssize_t = 0  # digits beyond the one there is room for
         rest: cython.Py_ssize_t = n
         while rest > 9:
@@ -398,7 +402,10 @@ class ReplyWriter:
 
     @cython.cfunc
     def _grow(self, n: cython.Py_ssize_t) -> cython.void:
-        """Free n bytes after `used`: move the bytes to the front if that frees half, else double."""
+        """Make room for n bytes after `used`, or overflow if the limit is exceeded.
+
+        Moves the unsent bytes to the front, and doubles the block unless half of it is then free.
+        """
         pending: cython.Py_ssize_t = self.used - self.start
         if self.overflowed or (0 < self.limit < pending + n and (n <= self.limit or pending > self.limit)):
             self._drop(n)
@@ -424,7 +431,7 @@ class ReplyWriter:
 
     @cython.cfunc
     def _drop(self, n: cython.Py_ssize_t) -> cython.void:
-        """Drop the unsent bytes, and free n bytes."""
+        """Mark the writer as overflowed, drop the unsent bytes, and make room for n bytes."""
         self.start -= self.used
         self.used = 0
         if not self.overflowed:

@@ -60,7 +60,7 @@ class ScriptFailed(Exception):
 
 
 def decode_if_simple(reply: bytes) -> bytes | int | tuple[None, bytes]:
-    """Return the value of a string or integer, any other reply as (None, reply): Lua decodes it, slower."""
+    """Return the value of a string or integer reply; any other reply as (None, reply), for Lua to decode."""
     kind = reply[0]
     if kind == DOLLAR and reply[1] != MINUS:
         return reply[reply.index(b"\n") + 1 : -2]
@@ -106,7 +106,10 @@ class Interpreter:
     # Calls from Lua. None of them raises: an exception would become an object of Python in Lua.
 
     def _callbacks(self) -> dict[bytes, Callable[..., Any]]:
-        """Return what Lua may call. Python's collector does not see what Lua has: no reference to self."""
+        """Return the functions that Lua may call, by name.
+
+        They hold only a weak reference to self: Python's garbage collector does not see what Lua refers to.
+        """
         this = weakref.ref(self)
 
         def me() -> Any:  # Cython would convert the return type Interpreter wrongly
@@ -154,7 +157,7 @@ class Interpreter:
         }
 
     def _has_room(self, size: int) -> bool:
-        """Return whether Lua may use `size` bytes more; collect its garbage if it seems not."""
+        """Return whether Lua may use `size` bytes more, after collecting its garbage if necessary."""
         if self.memory + size <= limits.SCRIPT_MEMORY_BYTES_MAX:
             return True
         lua.collect(self._state)
@@ -222,8 +225,8 @@ class Interpreter:
         Args:
             library: None for a script.
             name: of the function, or of the script as load_script() got it.
-            argv: a request: from the fourth on keys, then arguments.
-            keys: their number.
+            argv: a request: from its fourth element on, keys, then arguments.
+            keys: the number of keys.
             protocol: of the reply, 2 or 3.
             out: gets the reply.
 
@@ -244,5 +247,5 @@ class Interpreter:
         return result
 
     def _text(self, results: tuple[Any, ...]) -> bytes | None:
-        """Return the first result: an error's text, or nothing."""
+        """Return the first result, an error's text; None if there are no results."""
         return results[0] if results else None

@@ -62,19 +62,22 @@ class State:
         return result if isinstance(result, tuple) else (result,)
 
     def needed(self, values: tuple[Any, ...]) -> int:
-        """Return the limit under which lupa can pass the values to Lua."""
+        """Return the memory limit, in bytes, under which lupa can pass the values to Lua."""
         size = sum(len(value) for value in values if isinstance(value, bytes))
         return int(self.runtime.get_memory_used()) + size + HEADROOM_BYTES
 
     def set_limit(self, limit: int) -> None:
-        """Limit the memory."""
+        """Set the limit of Lua's memory, in bytes."""
         if limit != self.limit:
             self.limit = limit
             self.runtime.set_max_memory(limit)
 
 
 class _LimitRaiser:
-    """Raises the limit of a state if values need that. Lua has it, unseen by Python's collector."""
+    """Raises the memory limit of a state if values need that.
+
+    It holds only a weak reference to the state: Python's garbage collector does not see what Lua refers to.
+    """
 
     def __init__(self, state: State) -> None:
         self.state = weakref.ref(state)

@@ -9,4 +9,4 @@ from headrace.scripting.lua import State
 
 
 def add_json(state: State) -> None:
-    """Add json_decode() and json_encode() to the shared table, if they exist: here they do not."""
+    """Do nothing. In lua_json.pxd this adds json_decode() and json_encode() to the shared table."""

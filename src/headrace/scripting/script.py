@@ -34,7 +34,7 @@ class Script:
     never_evicted: Public[cython.bint]  # loaded by SCRIPT LOAD: never dropped to save memory
 
     def __init__(self, digest: bytes, text: bytes) -> None:
-        """Raises CommandError if the first line is not valid."""
+        """Parse the first line. Raises CommandError if it is not valid."""
         self.digest = digest
         self.text = text
         self.declares_flags = text.startswith(b"#!")

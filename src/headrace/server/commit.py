@@ -57,7 +57,7 @@ class Durability:
     first_base_pending: Public[cython.bint]
     holds_replies: Public[cython.bint]  # to changes, until the first base is complete
     snapshot_failed: Public[cython.bint]  # writes are rejected because the last snapshot failed
-    start_offset: Public[cython.longlong]  # effects.offset at which this log begins
+    start_offset: Public[cython.longlong]  # effects.log_offset at which this log begins
     notified_synced_offset: Public[cython.longlong]  # synced offset of which waiting clients were notified
     failed_in_turn: Public[cython.bint]  # writing the log within this turn failed
     sync_completed: Public[cython.bint]  # a background sync has ended
@@ -127,7 +127,8 @@ class Durability:
                 would load that data, without these changes.
 
         Raises:
-            HeadraceError, OSError: if there can be no log now. With hold_replies it is tried again instead.
+            HeadraceError, OSError: if there can be no log now. With hold_replies, only if the directory
+                cannot be locked; after another error the log is tried again.
         """
         self.data_directory.lock()
         log = self._new_log()
@@ -218,7 +219,7 @@ class Durability:
             self.encoded_effects.encode(items)
 
     def disable(self, now: int) -> None:
-        """Turn the log off (CONFIG SET appendonly no): nothing is promised, and no client waits for it."""
+        """Turn the log off (CONFIG SET appendonly no): accept writes, and end all waits for it."""
         log = self.log
         self.close()
         self.failed_in_turn = False
@@ -299,7 +300,7 @@ class Durability:
         self._notify_synced()
 
     def _report(self, log: DurableLog) -> None:
-        """Report how the log is. A new log that is not complete yet is no failure."""
+        """Report a failure of the log, or its end. A new log without a complete base has not failed."""
         if not log.failure:
             self.first_base_pending = False
         if not self.first_base_pending:
@@ -364,7 +365,10 @@ class Durability:
         return not log.failure
 
     def synced_offset(self) -> int:
-        """Return up to which value of effects.offset the log is synced; -1 if there is no log."""
+        """Return up to which value of effects.log_offset the log is synced; -1 if there is no log.
+
+        It is 0 until the first base of a new log is complete.
+        """
         if self.log is None:
             return -1
         return 0 if self.first_base_pending else self.start_offset + self.log.synced

@@ -77,7 +77,7 @@ class ServerHost(ServerInterface):
         return self.config.get(patterns)
 
     def config_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        """Change all of the directives or none, and apply the changes."""
+        """Change all of the directives or none, and apply the changes. Raises CommandError."""
         self.services.config_applier.set(pairs)
         if any(name.lower() == b"requirepass" for name, _ in pairs):
             user_file.apply_requirepass(self.config, self.services.loop.engine.auth)
@@ -87,19 +87,19 @@ class ServerHost(ServerInterface):
         self.services.info.reset()
 
     def config_rewrite(self) -> None:
-        """Write the configuration to its file."""
+        """Write the configuration to its file. Raises CommandError."""
         rewrite(self.config)
         logging.getLogger("headrace").log(NOTICE, "the configuration was written to %s", self.config.file)
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
         """Return the words of each user in aclfile, and where they are: file and line.
 
-        Raises CommandError if there is no such file, or it cannot be read.
+        Raises CommandError if there is no such file or it cannot be read, InvalidUserFile if a line is wrong.
         """
         return user_file.read(user_file.aclfile_path(self.config))
 
     def write_users(self, lines: list[bytes]) -> None:
-        """Replace aclfile."""
+        """Replace the content of aclfile. Raises CommandError."""
         user_file.write(user_file.aclfile_path(self.config), lines)
 
     def rdb_compression(self) -> bool:
@@ -149,7 +149,7 @@ class ServerHost(ServerInterface):
         return self.services.info.fields(section)
 
     def purge_memory(self) -> None:
-        """Run MEMORY PURGE."""
+        """Return free memory of the heap to the system (MEMORY PURGE)."""
         heap.release_free_memory()
 
     def sub_ms_microseconds(self) -> int:
@@ -159,7 +159,7 @@ class ServerHost(ServerInterface):
     # The disk.
 
     def save(self, now_ms: int) -> None:
-        """Run SAVE."""
+        """Run SAVE: return when a snapshot is durable. Raises CommandError if that fails."""
         self.services.saving.save(now_ms)
 
     def background_save(self, schedule: bool) -> bytes:
@@ -174,11 +174,11 @@ class ServerHost(ServerInterface):
         return self.services.saving.saved_ms // 1000
 
     def rewrite_log(self) -> bytes:
-        """Run BGREWRITEAOF."""
+        """Run BGREWRITEAOF; return the text of its reply. Raises CommandError."""
         return self.services.saving.rewrite_log()
 
     def synced_log_offset(self) -> int:
-        """Return up to which value of effects.offset the log is synced; -1 if there is no log."""
+        """Return up to which value of effects.log_offset the log is synced; -1 if there is no log."""
         return self.services.durability.synced_offset()
 
     def on_flushall(self, now_ms: int) -> None:
@@ -186,11 +186,11 @@ class ServerHost(ServerInterface):
         self.services.saving.on_flushall(now_ms)
 
     def reload(self, now_ms: int, flush: bool, save: bool, merge: bool) -> None:
-        """Run DEBUG RELOAD."""
+        """Run DEBUG RELOAD, see Reloading.reload_snapshot(). Raises CommandError if that fails."""
         self.services.reloading.reload_snapshot(now_ms, flush, save, merge)
 
     def reload_log(self, now_ms: int) -> None:
-        """Run DEBUG LOADAOF."""
+        """Run DEBUG LOADAOF: sync the log and replay it. Raises CommandError if that fails."""
         self.services.reloading.reload_log(now_ms)
 
     def rdb_version(self) -> RdbVersion:

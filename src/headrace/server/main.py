@@ -112,7 +112,13 @@ class Server:
         self.parts = create_parts(config, clock or RealClock(), disk or DiskDirectory(config.text("dir")))
 
     def open(self) -> None:
-        """Load the data, listen, and write pidfile and port-file. If it raises, everything is closed."""
+        """Listen, load the data, and write pidfile and port-file. If it raises, everything is closed.
+
+        A stop during the load ends it without an error; run() then only closes everything.
+
+        Raises:
+            HeadraceError: if the server cannot start.
+        """
         try:
             self._open()
         except BaseException:

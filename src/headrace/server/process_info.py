@@ -155,7 +155,7 @@ class ProcessInfo:
         ]
 
     def _rates(self) -> tuple[float, float, float]:
-        """Return commands, bytes received and bytes sent per second, recently."""
+        """Return recent commands, bytes received and bytes sent per second; zeros without recent samples."""
         if len(self.samples) < 2 or time.time() * 1000 - self.samples[-1][0] > SAMPLE_STALE_MS:
             return 0.0, 0.0, 0.0
         first, last = self.samples[0], self.samples[-1]

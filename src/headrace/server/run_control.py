@@ -11,7 +11,11 @@ class RunControl:
     """What was requested of the server. Its methods are thread-safe, and signal handlers may call them."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
-        """interrupt: makes the event loop return after the current turn; thread-safe and signal-safe."""
+        """Create the socket pair that wakes the event loop.
+
+        Args:
+            interrupt: makes the event loop return after the current turn; thread-safe and signal-safe.
+        """
         self._interrupt = interrupt
         self.stopping = False  # the server ends after the current turn
         self.shutdown_requested = False
@@ -37,7 +41,7 @@ class RunControl:
         """Shut down, as SHUTDOWN does, after the current turn.
 
         Args:
-            reason: for the log: a signal's name.
+            reason: what requested it, such as the name of a signal; for the log.
         """
         self.shutdown_reason = reason
         self.shutdown_requested = True

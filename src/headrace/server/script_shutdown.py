@@ -38,7 +38,7 @@ class ScriptShutdown:
         durability: Durability,
         shutdown: Shutdown,
     ) -> None:
-        """Create it.
+        """Store the parts that end_script_if_requested() needs.
 
         Args:
             config: has shutdown-timeout and save.
@@ -84,7 +84,7 @@ class ScriptShutdown:
         LOG.warning(text, f", for {seconds} s" if self._loses_nothing() else "")
 
     def _loses_nothing(self) -> bool:
-        """Return whether what clients know of survives an end without a snapshot."""
+        """Return whether an end without a snapshot keeps every acknowledged write that is stored at all."""
         durability = self.durability
         if durability.log is None:
             return not self.config.save_rules()

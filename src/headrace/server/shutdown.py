@@ -60,7 +60,10 @@ class Shutdown:
                 self._end()
 
     def _end(self) -> None:
-        """End the server. Raises CommandError if data would be lost, unless that has failed before."""
+        """End the server, after an earlier failure even if data are lost.
+
+        Raises CommandError if data would be lost and there was no earlier failure.
+        """
         try:
             self.end(None, force=self.failed)
         except CommandError:

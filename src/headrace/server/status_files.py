@@ -19,7 +19,7 @@ class StatusFiles:
     def write(self, directive: str, text: str) -> None:
         """Write a line to the file that the directive names, atomically: other programs wait for it.
 
-        Raises HeadraceError.
+        Does nothing if the directive is empty. Raises HeadraceError if the file cannot be written.
         """
         path = self.config.text(directive)
         if not path:

@@ -44,7 +44,7 @@ LAZY_IMPORTS = {
 def register(spark: SparkSession) -> None:
     """Register format("headrace") with a session, and check that Spark's Python workers can import it.
 
-    Call it where Spark does not find the format by itself: in a virtual environment that is not activated
+    Call it where Spark does not find the format automatically: in a virtual environment that is not activated
     (`.venv/bin/python job.py`, an IDE, a notebook), and with `--py-files`. Elsewhere it does no harm.
     If Spark runs on this machine and PYSPARK_PYTHON is not set, the session's Python workers, including
     those of UDFs, run the interpreter of this program from now on.

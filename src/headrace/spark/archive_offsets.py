@@ -76,10 +76,10 @@ def offsets_after_archive(
 
 
 def end_position(contents: Archive, stream: str) -> Position:
-    """Return the position up to which an archive has a stream.
+    """Return the position up to which a stream is archived.
 
     Raises:
-        HeadraceError: if it also has higher IDs, of an earlier stream of that name.
+        HeadraceError: if the archive also has higher IDs, of an earlier stream of that name.
     """
     through = contents.archived_through.get(stream, START)
     highest = contents.highest_ids.get(stream, through)

@@ -9,7 +9,7 @@ An archive stores the fields of an entry as one map, or each in a column of its 
     id               n INT   t STRING               columns: cast to the types of the schema, or an error
 
 An entry that these columns cannot represent exactly is stored in the column _exact. It is read from there,
-also by way of a reply.
+and is also encoded as a reply.
 
 Timestamps and sequences are derived from the IDs: Parquet's times may be coarser, or end earlier.
 """

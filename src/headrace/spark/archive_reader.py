@@ -8,7 +8,7 @@ archived_through is the ID up to which a stream is archived. Up to it only the a
 the stream. So no entry is read twice, and none is missing unless it was trimmed before it was archived. An
 entry that was deleted from the stream after it was archived is in the table.
 
-With the option archiveOnly only the files are read, and no server is asked for anything.
+With the option archiveOnly only the files are read, without a connection to a server.
 
 archived_through is read before the stream. If the archive grows meanwhile, and the stream is trimmed up to
 the new ID, entries would be missing. The live ranges are anchored, so their tasks detect this and fail.

@@ -1,4 +1,4 @@
-"""Parsers of option values. Each converts a text, or raises ValueError, which says what it must be.
+"""Parsers of option values. Each converts a text, or raises ValueError that says what the text must be.
 
 Offsets have three forms: a word for all streams, JSON by stream, or times. A time is stored as the last ID
 before it, because IDs begin with the time:
@@ -151,7 +151,7 @@ def parse_entry_id(text: str) -> str:
 def parse_offsets(text: str) -> str | dict[str, str]:
     """Parse earliest, latest, or JSON with these words, IDs or positions by stream.
 
-    -2 and -1 are Kafka's numbers of these words.
+    In the JSON, -2 means earliest and -1 latest, as in Kafka.
     """
     if text.strip().lower() in NAMED_OFFSETS:
         return text.strip().lower()

@@ -53,7 +53,7 @@ class ColdPart:
 
     @cython.ccall
     def copy_left_out(self, other: ColdPart) -> cython.void:
-        """Take over what another part records of removals that were left out."""
+        """Copy another part's record of the removals that were left out."""
         self.last_left_out_id = other.last_left_out_id
         self.left_out_references = other.left_out_references
 
@@ -131,7 +131,7 @@ class ColdPart:
 
     @cython.ccall
     def record_deletions(self, inner: Node, n: cython.longlong, counts: LiveCounts) -> cython.void:
-        """After n live entries of inner were marked as deleted, update all counts but the stream's length."""
+        """Update all counts except the stream's length after marking n live entries of inner as deleted."""
         outer: Node = self.outer_of(inner)
         inner.set_counts(inner.live_count - n, inner.deleted_count + n)
         outer.live_count -= n
@@ -143,7 +143,10 @@ class ColdPart:
 
     @cython.ccall
     def drop_inner_node(self, outer: Node, inner: Node, counts: LiveCounts) -> cython.void:
-        """Drop an inner node, and subtract its live entries. It has none, or is the first one of outer."""
+        """Drop an inner node, and subtract its live entries from the counts.
+
+        The node must have no live entries, or be the first inner node of outer.
+        """
         run: ColdRun = outer.run
         live: cython.longlong = inner.live_count
         self.subtract_from_totals(outer)
@@ -185,7 +188,10 @@ class ColdPart:
 
     @cython.cfunc
     def _put(self, replaced: list[Node], outer: Node, counts: LiveCounts) -> cython.void:
-        """Put a cold node in the place of adjacent nodes, whose memory is not counted any more."""
+        """Put a cold node in the place of adjacent nodes.
+
+        The caller must have subtracted the memory of these nodes from the account.
+        """
         first: Node = replaced[0]
         node: Node
         for node in replaced:

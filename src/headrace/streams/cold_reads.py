@@ -2,7 +2,7 @@
 
 A command must not find a run unreadable after it has changed a part of the data. So it requires its runs
 first: they are loaded, or the request waits for them (RunCache.defer_mode). Of a range, only runs that are
-certainly needed are required, and about as many as half of the cache can hold. Commands that only read a
+certainly needed are required, and only about as many as fit into half of the cache. Commands that only read a
 range require its runs, too: several are then loaded at once, and the next one before a sequential reader
 needs it.
 """
@@ -65,8 +65,8 @@ def ensure_entries_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
 def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
     """Require the runs that the deletion of these entries needs. Raises DamagedColdRun and RunNeeded.
 
-    The last node must be in memory. So if no entry after a run is left, its nodes come back into memory; if
-    none of them is left either, so do those of the run before it.
+    The last node of a stream must be in memory. So if the deletion leaves no entry after a run, the nodes of
+    the run are restored to memory. If it leaves no entry in them either, the run before is restored, too.
     """
     node: Node
     cursor: RaxCursor
@@ -94,7 +94,7 @@ def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.v
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _take_existing(nodes: list[Node], left: list[bytes]) -> cython.longlong:
-    """Remove the keys from the first of these nodes on from the end of `left`; return how many exist."""
+    """Remove the keys not below the first node from the end of `left`; return how many are entries."""
     found: cython.longlong = 0
     entry: StreamId
     at: cython.Py_ssize_t
@@ -123,7 +123,7 @@ def ensure_pending_loaded(
 ) -> cython.void:
     """Require the runs of the first `count` pending entries of an index from ms-seq on.
 
-    0, and a larger count, mean PENDING_LOADED_MAX. Raises DamagedColdRun and RunNeeded.
+    A count of 0 or above PENDING_LOADED_MAX means PENDING_LOADED_MAX. Raises DamagedColdRun and RunNeeded.
     """
     ids: list[StreamId] = []
     slot: cython.Py_ssize_t
@@ -138,7 +138,10 @@ def ensure_pending_loaded(
 
 @cython.ccall
 def ensure_run_loaded(run: ColdRun, must_be_read: cython.bint) -> cython.void:
-    """Require one run. Raises RunNeeded, and DamagedColdRun if it must be read and cannot."""
+    """Require one run. Raises RunNeeded if the request can wait for it.
+
+    Raises DamagedColdRun if must_be_read is true and the run cannot be read.
+    """
     if run.cached_nodes is None:
         _wait_for([run])
         if must_be_read:
@@ -172,7 +175,8 @@ def _missing_after(
 ) -> list[ColdRun]:
     """Return the runs that the read needs and that are not in the cache.
 
-    If it goes on from one run to another, start to load the next one: a reader in order is likely.
+    If the read continues from one run into another, start to load the run after it: a sequential reader is
+    likely.
     """
     found: list[ColdRun] = []
     room: cython.longlong = 0
@@ -239,7 +243,10 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
-    """Return how many live entries of a run are after ms-seq; 0 if that is within it and it is not loaded."""
+    """Return how many live entries of a run are after ms-seq.
+
+    Returns 0 if ms-seq is not before the run, and the run is not loaded.
+    """
     found: cython.longlong = 0
     nodes: list[Node] | None = run.cached_nodes
     node: Node

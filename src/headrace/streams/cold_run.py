@@ -226,7 +226,7 @@ class ColdRun:
     def load_inner_nodes(self) -> list[Node]:
         """Return the inner nodes that are left; load them into the cache if needed.
 
-        Raises DamagedColdRun, and RunNeeded.
+        Raises DamagedColdRun if they cannot be read, and RunNeeded instead of loading them with DEFER_ALWAYS.
         """
         nodes: list[Node] | None = self.cached_nodes
         if nodes is None:
@@ -345,8 +345,8 @@ class ColdRun:
 class RunCache:
     """The inner nodes of the runs that were used last, of all streams of a keyspace.
 
-    A run that is freed leaves the cache by itself. put() does not evict the run that it adds, so its nodes
-    stay in the cache until another run is added, or release() or set_limit() is called.
+    A run that is freed is removed from the cache automatically. put() does not evict the run that it
+    adds, so its nodes stay in the cache until another run is added, or release() or set_limit() is called.
     """
 
     source: Public[Any]  # a RunSource
@@ -374,7 +374,7 @@ class RunCache:
 
     @cython.ccall
     def put(self, run: ColdRun, nodes: list[Node]) -> cython.void:
-        """Add the nodes of a run that is not in the cache; evict the oldest runs above the limit."""
+        """Add the nodes of a run that is not in the cache; evict least recently used runs above the limit."""
         size: cython.longlong = 0
         node: Node
         for node in nodes:
@@ -392,7 +392,7 @@ class RunCache:
 
     @cython.ccall
     def release(self, wanted: cython.longlong) -> cython.void:
-        """Evict the runs used least recently until so many bytes are freed, or none is left."""
+        """Evict the least recently used runs until `wanted` bytes are freed, or no run is left."""
         goal: cython.longlong = self.memory.total - wanted
         while self.memory.total > goal and self.bytes_by_run:
             self._remove_oldest()
@@ -483,7 +483,7 @@ def last_index_up_to(nodes: list[Node], ms: cython.ulonglong, seq: cython.ulongl
 
 @cython.ccall
 def first_inner(node: Node) -> Node:
-    """Return the first inner node of a cold node; a node in memory itself."""
+    """Return the first inner node of a cold node, or the node itself if it is in memory."""
     if node.run is None:
         return node
     return run_of(node).load_inner_nodes()[0]
@@ -491,7 +491,7 @@ def first_inner(node: Node) -> Node:
 
 @cython.ccall
 def last_inner(node: Node) -> Node:
-    """Return the last inner node of a cold node; a node in memory itself."""
+    """Return the last inner node of a cold node, or the node itself if it is in memory."""
     if node.run is None:
         return node
     return run_of(node).load_inner_nodes()[-1]

@@ -196,9 +196,10 @@ def next_nodes_to_rewrite(
 
 @cython.ccall
 def read_compacted_nodes(runs: list[ColdRun]) -> list[Node]:
-    """Read runs; return their nodes that have live entries, without the tombstones that need not stay.
+    """Read runs; return their nodes that have live entries.
 
-    Raises DamagedColdRun.
+    Nodes of which more than half is deleted are returned without the tombstones that need not stay. Raises
+    DamagedColdRun.
     """
     nodes: list[Node] = []
     node: Node

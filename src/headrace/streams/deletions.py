@@ -17,7 +17,7 @@ class Deletions:
         """Begin with nothing removed.
 
         Args:
-            max_deleted: the stream's max-deleted-entry-id before.
+            max_deleted: the stream's max-deleted-entry-id before the removals, as text.
         """
         self.max_deleted_id_before = max_deleted
         self.entry_ids: list[bytes] = []  # IDs

@@ -78,7 +78,7 @@ def lag_is_known(stream: Stream, group: Group) -> cython.bint:
 
 @cython.ccall
 def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
-    """Move the position of the group to ms-seq, the next entry after its last ID."""
+    """Move the position of the group to ms-seq, the next entry after its last ID, and count that entry."""
     if (
         0 <= group.entries_read < I64_MAX
         and not stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
@@ -179,7 +179,7 @@ def deliver(
 ) -> cython.Py_ssize_t:
     """Deliver the new entry ms-seq to the consumer; return its pending slot, or -1 if not `pending` (NOACK).
 
-    An entry that is pending already, for any consumer, is assigned to this one, as if delivered once.
+    An entry that is pending already, for any consumer, is assigned to this one with a delivery count of 1.
     """
     entries: PendingEntries = group.pending
     slot: cython.Py_ssize_t

@@ -39,7 +39,7 @@ class DueHeap:
 
     @cython.ccall
     def update(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Record the due time of an entry that was added or has changed."""
+        """Record the due time of an added or changed entry; remove it if the entry is unowned."""
         arena: PendingArena = self.arena
         if arena.owner_of(slot) == NO_OWNER:
             self.timers.remove(slot)
@@ -49,7 +49,7 @@ class DueHeap:
 
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
-        """Forget an entry; it need not be in the heap."""
+        """Remove the due time of an entry, if it has one."""
         self.timers.remove(slot)
         self._update_account()
 
@@ -61,13 +61,13 @@ class DueHeap:
 
     @cython.ccall
     def free_memory(self) -> cython.void:
-        """Free the memory."""
+        """Remove all due times and free their memory."""
         self.timers = TimerHeap()
         self._update_account()
 
     @cython.ccall
     def check(self) -> cython.void:
-        """Assert that each owned entry has its due time."""
+        """Assert that each entry in the heap is owned and has the correct due time."""
         slot: cython.Py_ssize_t
         self.timers.check()
         assert self.accounted_bytes == self.timers.block_bytes()

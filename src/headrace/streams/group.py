@@ -147,7 +147,7 @@ class Group:
 
     @cython.ccall
     def touch(self, consumer: Consumer, now_ms: cython.longlong) -> cython.void:
-        """Set when a command last named the consumer. Call it before changing anything else of it."""
+        """Record that a command named the consumer. Call this before changing anything else in it."""
         if self.pending.last_frozen_copy is not None:
             self.pending.preserve_consumer(consumer)
         consumer.seen_ms = now_ms

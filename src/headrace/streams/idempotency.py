@@ -87,7 +87,10 @@ class IdempotencyStore:
 
     @cython.cfunc
     def _iids_to_change(self, pid: bytes) -> OrderedDict[bytes, StreamId] | None:
-        """Return the iids of a producer for a change: a copy of those that a frozen copy has."""
+        """Return the iids of a producer, which the caller may change; None if the producer is unknown.
+
+        Iids that a frozen copy shares are replaced by a copy first.
+        """
         iids: OrderedDict[bytes, StreamId] | None = self.iids_by_producer.get(pid)
         if iids is not None and self.shared_pids and pid in self.shared_pids:
             self.shared_pids.discard(pid)

@@ -22,7 +22,8 @@ class StreamIterator:
 
     next() moves to the next entry, next_piece() to its next piece: field, value, field, value ... The first
     entry is found through the rax, in time independent of the length of the stream. A change of the stream
-    invalidates the iterator and what it has read.
+    invalidates the iterator and what it has read. The constructor and next() raise DamagedColdRun or
+    RunNeeded if they need a cold run that cannot be read or is not loaded.
     """
 
     stream: Stream
@@ -195,7 +196,7 @@ class StreamIterator:
 
     @cython.cfunc
     def _tree_key(self, node: Node) -> bytes:
-        """Return the key of node in the tree, or that of the node that has it."""
+        """Return the key of node in the tree, or for an inner node that of the cold node that contains it."""
         return self.stream.ensure_cold_part().outer_of(node).key() if node.is_inner else node.key()
 
     @cython.cfunc

@@ -231,7 +231,7 @@ class KeyOrder:
 
     @cython.cfunc
     def _leave(self, queue: KeyQueue, slot: cython.Py_ssize_t) -> cython.void:
-        """Remove the entry from its queue. In `waiting` it is left, and will be skipped."""
+        """Remove the entry from its queue. A waiting one stays in `waiting_ids`, and is skipped later."""
         if self._waits(slot):
             self.waiting_count -= 1
             return
@@ -257,7 +257,7 @@ class KeyOrder:
 
     @cython.cfunc
     def _offer(self, queue: KeyQueue) -> cython.void:
-        """Let the holder find the queue, or all consumers if there is none."""
+        """Let the holder find the queue, or all consumers if the queue has no holder."""
         self.has_newly_available = True
         if queue.holder == NO_HOLDER:
             self._set_free(queue)
@@ -311,7 +311,7 @@ class KeyOrder:
 
     @cython.cfunc
     def _plan(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
-        """Plan the only check of a queue."""
+        """Plan the check of a queue for the time `at`; it replaces the one planned before."""
         if queue.timer_number < 0:
             queue.timer_number = self.check_timers.add(at, queue)
         else:
@@ -330,7 +330,10 @@ class KeyOrder:
 
     @cython.cfunc
     def _check_earlier(self, queue: KeyQueue) -> cython.void:
-        """Plan the check earlier if a change permits that. In a long queue it stays, for lack of time."""
+        """Plan the check of a queue earlier if the queue is now due earlier.
+
+        The check of a queue with many delivered entries stays, because to compute the time takes too long.
+        """
         if (
             queue.other_delivered_slots is not None
             and len(queue.other_delivered_slots) > RECHECKED_ENTRIES_MAX
@@ -342,7 +345,7 @@ class KeyOrder:
 
     @cython.ccall
     def next_due_ms(self, now: cython.longlong) -> cython.longlong:
-        """Return when any consumer may take a queue: a time that has passed if one may now; -1 for never."""
+        """Return when any consumer may take a queue, in Unix milliseconds; 0 if one may now; -1 for never."""
         if self._find_free(now):
             return 0
         due: cython.longlong = self.check_timers.next_deadline()
@@ -508,7 +511,7 @@ class KeyOrder:
 
     @cython.cfunc
     def _restore(self) -> cython.void:
-        """Consider the skipped entries again."""
+        """Put the skipped entries that still wait back into their queues."""
         queue: KeyQueue | None
         slot: cython.Py_ssize_t
         skipped = self.skipped_ids

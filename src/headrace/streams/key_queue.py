@@ -3,7 +3,7 @@
 delivered   one: 17    more: {3, 40}       slots
 owners      {1: 1, 2: 2}                   by consumer: how many of them it has; only if there are several
 waiting     . . | 9 0 | 12 0 | 15 0        milliseconds and sequence numbers, in order
-                ^ at
+                ^ first_waiting_index
 """
 
 from __future__ import annotations

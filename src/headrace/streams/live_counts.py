@@ -82,7 +82,7 @@ class LiveCounts:
 
     @cython.ccall
     def remove(self, node: Node, nodes: Rax) -> cython.void:
-        """Remove a node, which was removed from nodes already."""
+        """Remove a node that was already removed from the rax `nodes`."""
         self._subtract(node, node.live_count)
         self._forget(node, nodes)
 

@@ -2,12 +2,12 @@
 
     keyspace  <-  database  <-  stream  <-  group, idempotent requests
 
-A structure that grows or shrinks by a block adds this to its own account and to all parents. Blocks are
+A structure that grows or shrinks by a block adds the change to its own account and to all parents. Blocks are
 rare: a node, the doubling of a listpack, a chunk of pending entries. So about one in a hundred added entries
 updates an account, and reading an account costs one attribute.
 
 The bytes are those of footprint.py, rounded: the overhead of a node or a group is a constant. size.py
-measures by visiting the data; the two differ by some percent.
+measures by visiting the data; the two differ by a few percent.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class MemoryAccount:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def is_part_of(self, other: MemoryAccount) -> cython.bint:
-        """Return whether the other account is this one or one of its parents: it includes these bytes."""
+        """Return whether the other account is this one or one of its parents, and so includes its bytes."""
         memory: MemoryAccount | None = self
         while memory is not None:
             if memory is other:

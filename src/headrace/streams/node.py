@@ -132,7 +132,8 @@ class Node:
     ) -> cython.void:
         """Add the entry ms-seq with the pairs words[start:] = field, value, ..., of raw bytes in all.
 
-        All or nothing: the space is reserved first, and what follows cannot fail.
+        The space is reserved first, and what follows cannot fail. Raises ElementsTooLarge before any change
+        if the listpack would exceed 4 GiB.
         """
         pack: Listpack = self.pack
         end: cython.Py_ssize_t = len(words)
@@ -179,7 +180,7 @@ class Node:
 
     @cython.ccall
     def replace_pack(self, pack: Listpack, reclaimed: cython.longlong) -> cython.void:
-        """Replace the listpack by one without so many of its tombstones, and update the counts in it."""
+        """Replace the listpack by one with `reclaimed` fewer tombstones, and update the counts in it."""
         self.reclaimed_count += reclaimed
         self.reclaimed_bytes += self.pack.used - pack.used
         self.pack = pack

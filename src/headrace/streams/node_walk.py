@@ -137,7 +137,10 @@ class EntryWalk:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next_piece(self) -> cython.bint:
-        """Move to the next field or value of the entry: size bytes of `text_pointer` at text_at."""
+        """Move to the next field or value of the entry; return False if there is none.
+
+        Its text is the text_size bytes at offset text_at of text_pointer.
+        """
         if self.elements_left <= 1:
             return False
         if self.has_same_fields and not self.is_value_next:

@@ -2,7 +2,7 @@
 
     arena                   one record per entry: ID, owner, delivery time, delivery count, links
     by_id                   the slots of all records, sorted by ID
-    consumer.owned          the slots of the entries of one consumer, sorted by ID
+    consumer.owned_entries  the slots of the entries of one consumer, sorted by ID
     delivery order          the links of the records:
 
     first -> [ unowned ] <-> [ unowned ] <-> [ owned, 1000 ms ] <-> [ owned, 1742 ms ] <- end
@@ -11,8 +11,8 @@
 Unowned entries, released by XNACK, come first, in order of release. The others follow by delivery time, those
 of equal times in order of delivery. An entry takes about 37 bytes.
 
-A frozen copy (freeze) shares the blocks of arena and indexes, and at first all consumers. Before a consumer
-changes, preserve_consumer() replaces it in the frozen copy by a copy of its own.
+A frozen copy (frozen_copy) shares the blocks of arena and indexes, and at first all consumers. Before a
+consumer changes, preserve_consumer() replaces it in the frozen copy by a copy of its own.
 
 An entry is identified by its slot, a number from 0 on that is valid until the entry is removed; -1 is none.
 Iteration (`after`, `next_of_consumer`, `next_by_delivery`) can start from any valid slot. A loop that moves
@@ -267,7 +267,7 @@ class PendingEntries:
 
     @cython.ccall
     def owner_of(self, slot: cython.Py_ssize_t) -> Consumer | None:
-        """Return its owner; None if it is unowned."""
+        """Return the owner of the entry; None if it is unowned."""
         return self._consumer(self.arena.owner_of(slot))
 
     @cython.ccall
@@ -351,7 +351,7 @@ class PendingEntries:
     def frozen_copy(self) -> PendingEntries:
         """Return a copy that must not be changed. It shares memory with these entries, which may change.
 
-        An earlier frozen copy must be released. The cost grows with the blocks of memory, not with the
+        An earlier frozen copy must be freed first. The cost grows with the blocks of memory, not with the
         entries; a consumer costs one item of a list now, and a copy before its first change.
         """
         other: PendingEntries = self._twin(self.arena.frozen_copy())
@@ -362,9 +362,10 @@ class PendingEntries:
 
     @cython.ccall
     def preserve_consumer(self, consumer: Consumer) -> cython.void:
-        """Give the frozen copy a copy of a consumer. If `frozen` is set, call it before the consumer changes.
+        """Give the frozen copy a copy of a consumer.
 
-        A command that names a consumer calls Group.touch() before it changes anything else of it.
+        If `last_frozen_copy` is set, call this before the consumer changes. A command that names a
+        consumer calls Group.touch() before it changes anything else of the consumer.
         """
         frozen: PendingEntries | None = self.last_frozen_copy
         if frozen is None or len(frozen.consumers_by_number) == 1:
@@ -413,7 +414,7 @@ class PendingEntries:
 
     @cython.cfunc
     def _twin(self, arena: PendingArena) -> PendingEntries:
-        """Return the same entries in a copy of the arena, without an index and consumers."""
+        """Return a copy of the entries with this copy of the arena, without the index and the consumers."""
         other: PendingEntries = PendingEntries()
         other.arena = arena
         other.memory = arena.memory

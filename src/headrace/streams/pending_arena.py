@@ -20,7 +20,7 @@ All numbers are little-endian. A chunk becomes wide, for good, when a value does
 are a slot plus one, so that 0 is none. In free records of a chunk next links the free list, as an index in
 the chunk plus one. A chunk without records frees its memory.
 
-A frozen copy (freeze) shares the bytes of the chunks. A chunk that is shared copies its bytes before it
+A frozen copy (frozen_copy) shares the bytes of the chunks. A chunk that is shared copies its bytes before it
 changes them, so the frozen copy stays as it is.
 """
 
@@ -93,7 +93,7 @@ class ArenaChunk:
     def unshare(self) -> cython.void:
         """Copy the bytes if a frozen copy has them, too. Must be called before they change.
 
-        Callers of hot paths test shared themselves, which saves a call and its test for an exception.
+        Callers on hot paths test `shared` themselves, which saves a call and its test for an exception.
         """
         if self.shared:
             self.buf = bytearray(self.buf)
@@ -263,7 +263,10 @@ class PendingArena:
         time_ms: cython.longlong,
         count: cython.longlong,
     ) -> cython.Py_ssize_t:
-        """Allocate a record for ms-seq without links; return its slot. Arguments: see set_delivery()."""
+        """Allocate a record for ms-seq without links; return its slot. Arguments: see set_delivery().
+
+        Raises MemoryError if the arena has the maximum number of records.
+        """
         if self.open_chunk < 0:
             self._add_chunk()
         chunk: ArenaChunk = self._numbered(self.open_chunk)
@@ -525,7 +528,7 @@ class PendingArena:
 
     @cython.cfunc
     def _add_chunk(self) -> cython.void:
-        """Add a chunk; all others must be full."""
+        """Add a chunk; all others must be full. Raises MemoryError if there are CHUNKS_MAX."""
         number: cython.Py_ssize_t = len(self._all_chunks())
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")

@@ -8,7 +8,8 @@
 low is not after the first ID of its block, and after the last ID of the block before; that of the first block
 is not used. Blocks are found by bisection over low, slots by bisection within a block: O(log n). Insertion in
 order of IDs fills the blocks completely. Small neighbours are merged. Only an index without slots may have an
-empty block, and only one. A frozen copy (freeze) shares the bytes of the blocks, as that of an arena does.
+empty block, and only one. A frozen copy (frozen_copy) shares the bytes of the blocks, as that of an arena
+does.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class IndexBlock:
     def unshare(self) -> cython.void:
         """Copy the bytes if a frozen copy has them, too. Must be called before they change.
 
-        Callers of hot paths test shared themselves, which saves a call and its test for an exception.
+        Callers on hot paths test `shared` themselves, which saves a call and its test for an exception.
         """
         if self.shared:
             self.buf = bytearray(self.buf)
@@ -393,7 +394,7 @@ class PendingIndex:
 
     @cython.cfunc
     def _cached_slot(self) -> cython.Py_ssize_t:
-        """Return the slot at the cached position, if there is one."""
+        """Return the slot at the cached position; -1 if there is none."""
         if self.cached_block_index >= self._block_count():
             return NO_SLOT
         block: IndexBlock = self._block(self.cached_block_index)
@@ -402,7 +403,10 @@ class PendingIndex:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _predecessor_precedes(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Return whether the slot before the cached position, in the same block, is before ms-seq."""
+        """Return whether the slot before the cached position, in the same block, is before ms-seq.
+
+        At the start of a block, return whether it is the first block.
+        """
         if self.cached_position == 0:
             return self.cached_block_index == 0
         block: IndexBlock = self._block(self.cached_block_index)
@@ -410,7 +414,10 @@ class PendingIndex:
 
     @cython.cfunc
     def _normalized_slot(self) -> cython.Py_ssize_t:
-        """Return the slot at the cached position; if that is the end of a block, the first of the next."""
+        """Return the slot at the cached position; -1 if there is none.
+
+        A cached position at the end of a block is moved to the start of the next block first.
+        """
         slot: cython.Py_ssize_t = self._cached_slot()
         if slot < 0 and self.cached_block_index + 1 < self._block_count():
             self.cached_block_index += 1

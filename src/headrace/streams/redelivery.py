@@ -5,9 +5,9 @@
 
 An entry that XNACK has released, or whose delivery time is 0, is due at once. Any other entry is due when its
 lease has ended, or later by the delay of BACKOFF. Without BACKOFF the delivery order is the order of due
-times. With it, PendingEntries.due_heap has the due times of owned entries, from when they are first needed.
+times. With BACKOFF, PendingEntries.due_heap has the due times of owned entries. It is created at first use.
 
-All of it follows from the pending entries and the rules. So nothing of it is stored.
+All of this follows from the pending entries and the rules, so none of it is stored.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DueEntries:
 
     @cython.ccall
     def next_due_ms(self) -> cython.longlong:
-        """Return when the next entry is due, which may have passed; -1 if none is pending."""
+        """Return when the next entry is due, which may be in the past; -1 if none is pending."""
         slot: cython.Py_ssize_t = self.pending.first_by_delivery()
         if slot < 0:
             return NEVER

@@ -69,7 +69,7 @@ class ReferenceIndex:
 
     @cython.ccall
     def drop_group(self, group: Group) -> cython.void:
-        """Forget a group."""
+        """Remove a group that is dropped from the stream."""
         pending: PendingEntries = group.pending
         if pending.references is None:
             self.unindexed_groups.remove(group)
@@ -82,7 +82,7 @@ class ReferenceIndex:
     def groups_with_pending(
         self, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t
     ) -> list[Group]:
-        """Return the numbered groups that have ms-seq pending: all, or at least at_most of them."""
+        """Return the numbered groups that have ms-seq pending. The search may stop after at_most groups."""
         group: Group | None
         number: cython.Py_ssize_t
         found: list[Group] = []
@@ -94,9 +94,10 @@ class ReferenceIndex:
 
     @cython.ccall
     def pop_groups_with_pending(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Group]:
-        """Return the numbered groups that have ms-seq pending, and remove its keys.
+        """Return the numbered groups that have ms-seq pending, and remove the keys of this entry.
 
-        The caller removes it from their pending entries, by PendingEntries.remove_without_reference().
+        The caller must remove the entry from their pending entries, by
+        PendingEntries.remove_without_reference().
         """
         group: Group | None
         number: cython.Py_ssize_t

@@ -88,7 +88,7 @@ class ReferenceTree:
     def pop_group_numbers(self, ms: cython.ulonglong, seq: cython.ulonglong) -> list[Any]:
         """Record that no group has ms-seq pending any more; return the numbers of those that had.
 
-        There must be no dropped groups: their keys are counted.
+        There must be no dropped groups, because only _remove_dropped() may remove their keys.
         """
         rests: list[bytes] = self.tree.pop_suffixes_of_prefix(stream_id.key_of(ms, seq))
         self.memory.add(-REFERENCE_BYTES * len(rests))
@@ -111,7 +111,7 @@ class ReferenceTree:
 
     @cython.cfunc
     def _remove_dropped(self, at_most: cython.Py_ssize_t) -> cython.void:
-        """Remove so many keys of dropped groups."""
+        """Remove at most this many keys of dropped groups; free the numbers of groups without keys."""
         group: DroppedGroup
         index: PendingIndex
         slot: cython.Py_ssize_t

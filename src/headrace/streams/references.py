@@ -64,7 +64,7 @@ def unindexed_groups(stream: Stream) -> list[Group]:
 def groups_with_pending(
     stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong, at_most: cython.Py_ssize_t = NO_GROUP_LIMIT
 ) -> list[Group]:
-    """Return the groups that have ms-seq pending, owned or unowned: all, or at least at_most of them."""
+    """Return the groups that have ms-seq pending, owned or unowned. The search may stop at at_most groups."""
     group: Group
     found: list[Group] = []
     for group in unindexed_groups(stream):
@@ -87,7 +87,7 @@ def is_pending(
 
 @cython.ccall
 def drop_references(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.Py_ssize_t:
-    """Remove ms-seq from the pending entries of all groups; return from how many."""
+    """Remove ms-seq from the pending entries of all groups and count it as lost; return how many had it."""
     group: Group
     slot: cython.Py_ssize_t
     removed: cython.Py_ssize_t = 0

@@ -61,7 +61,7 @@ def first_unacked_id(stream: Stream) -> StreamId | None:
 def _first_pending(stream: Stream, group: Group) -> StreamId | None:
     """Return the group's first pending entry that is still in the stream; None if there is none.
 
-    After some that were deleted from the middle of the stream, return the next one in any case.
+    After ORPHANS_SKIPPED_MAX entries that were deleted from the stream, return the next one without a check.
     """
     pending: PendingEntries = group.pending
     skipped: cython.int = 0
@@ -80,7 +80,7 @@ def _first_pending(stream: Stream, group: Group) -> StreamId | None:
 
 @cython.cfunc
 def _first_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
-    """Return what _first_pending does, of all groups in the index."""
+    """Return the same ID as _first_pending(), but for all groups in the index together."""
     skipped: cython.int = 0
     found: StreamId | None = tree.first_entry_from(stream.first_id())
     while found is not None and skipped < ORPHANS_SKIPPED_MAX and not stream.contains(found.ms, found.seq):
@@ -123,7 +123,7 @@ def count_before(stream: Stream, entry: StreamId) -> cython.longlong:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def is_first_node_removable(stream: Stream, rules: StreamRules, archived: StreamId | None) -> cython.bint:
-    """Return whether the rules KEEP-UNACKED and KEEP-UNARCHIVED keep no entry of the first node."""
+    """Return whether there is a first node of which KEEP-UNACKED and KEEP-UNARCHIVED keep no entry."""
     head: Node | None = stream.first_node()
     if head is None:
         return False
@@ -142,7 +142,7 @@ def _is_before(node: Node, kept: StreamId) -> cython.bint:
 
 @cython.ccall
 def node_bytes(stream: Stream) -> cython.longlong:
-    """Return the memory of the nodes of the stream, and what cold ones would take in memory."""
+    """Return the bytes of the nodes in memory, plus those that the nodes in cold runs would take there."""
     cold: ColdPart | None = stream.cold
     groups: MemoryAccount | None = stream.group_memory
     idempotency: IdempotencyStore | None = stream.idempotency
@@ -304,6 +304,6 @@ def _age_reached(ms: cython.ulonglong, age: cython.longlong) -> cython.longlong:
 
 @cython.cfunc
 def _id_after(ms: cython.ulonglong, seq: cython.ulonglong) -> StreamId:
-    """Return the next higher ID; the highest one for itself."""
+    """Return the next higher ID, or the same ID if it is the highest."""
     last: StreamId = StreamId(ms, seq)
     return last if ms == U64_MAX and seq == U64_MAX else last.successor()

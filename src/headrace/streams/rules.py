@@ -128,7 +128,7 @@ class Rules:
         """Return a copy of these rules with changes.
 
         Args:
-            words: names and values in turns; each name must be that of a rule.
+            words: alternating names and values; each name must be that of a rule.
 
         Raises:
             InvalidRule: if a rule occurs twice, or a value or the combination is not accepted.

@@ -138,7 +138,7 @@ class Schedule:
 
     @cython.ccall
     def next_due_ms(self) -> cython.longlong:
-        """Return a time at which pop_due() may find an entry, not after its due time; -1 for none."""
+        """Return when pop_due() must be called next, in Unix milliseconds; -1 if no entry is scheduled."""
         if self.open_bucket is not None:
             return self.retry_ms
         due: cython.longlong = DUE_MAX
@@ -168,7 +168,7 @@ class Schedule:
         return queue.due, queue.id_parts[queue.next_index - 2], queue.id_parts[queue.next_index - 1]
 
     def put_back(self, retry_ms: int) -> None:
-        """Put back the entry of the last pop_due(). Nothing is due before retry_ms then."""
+        """Put back the entry of the last pop_due(). next_due_ms() is then not before retry_ms."""
         assert self.last_popped_queue is not None
         self.last_popped_queue.next_index -= 2
         self.last_popped_queue = None
@@ -177,7 +177,7 @@ class Schedule:
 
     @cython.cfunc
     def _forget_empty(self) -> cython.void:
-        """Remove the first queue if its entries are popped."""
+        """Remove the queue of the entry popped last, if it has no more entries."""
         queue: DueQueue | None = self.last_popped_queue
         self.last_popped_queue = None
         if queue is not None and queue.next_index == len(queue.id_parts):
@@ -186,7 +186,7 @@ class Schedule:
 
     @cython.cfunc
     def _distribute(self, now: cython.longlong) -> cython.void:
-        """Move entries of buckets that have begun to their queues, a limited number."""
+        """Move at most DISTRIBUTED_ENTRIES_MAX entries of buckets that have begun to their queues."""
         left: cython.Py_ssize_t = DISTRIBUTED_ENTRIES_MAX
         while left > 0:
             if self.open_bucket is None:

@@ -51,7 +51,8 @@ U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 class Stream:
     """An append-only sequence of entries, from which entries can be read and deleted anywhere.
 
-    A change invalidates every walk and iterator over the stream.
+    A change invalidates every walk and iterator over the stream. Methods that need the entries of a cold run
+    raise DamagedColdRun if it cannot be read.
     """
 
     memory: MemoryAccount
@@ -116,8 +117,8 @@ class Stream:
         """Add the entry ms-seq, which must come after the last ID, with words[start:] = field, value, ...
 
         A node accepts entries until it has node_entries_max, or until the raw bytes of the next one would
-        bring it to node_bytes_max; 0 is no limit. Raises ElementsTooLarge before any change if the entry
-        exceeds 1 GiB.
+        bring it to node_bytes_max. 0 means no limit of entries, and a limit of 1 GiB. Raises ElementsTooLarge
+        before any change if the entry exceeds 1 GiB.
         """
         raw: cython.Py_ssize_t = node_module.total_length(words, start)
         if raw > ENTRY_SIZE_MAX:
@@ -246,7 +247,10 @@ class Stream:
 
     @cython.cfunc
     def _prepare_drop(self, node: Node, cold: ColdPart) -> cython.void:
-        """Let the node before the tail, which becomes the tail, be in memory; cease to count a cold node."""
+        """Prepare to drop node: subtract a cold node from the totals, or restore the run before the tail.
+
+        The node before the tail becomes the tail, which must be in memory.
+        """
         before: Node
         if node.run is not None:
             cold.subtract_from_totals(node)
@@ -259,7 +263,7 @@ class Stream:
 
     @cython.cfunc
     def _drop_inner(self, inner: Node, cold: ColdPart) -> cython.void:
-        """Remove an inner node of a run, and the run if it was the last one."""
+        """Remove an inner node of a run, and the run if no live entry is left in it."""
         outer: Node = cold.outer_of(inner)
         live: cython.ulonglong = inner.live_count
         self.preserve_node(inner)
@@ -332,7 +336,7 @@ class Stream:
 
     @cython.ccall
     def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
-        """Return the first node that may have entries from ms-seq on; None: that is the first node.
+        """Return the first node that may have entries from ms-seq on; None if that is the first node.
 
         A run whose last entry is before ms-seq is not read, and neither is one before the run of ms-seq.
         """
@@ -463,7 +467,7 @@ class Stream:
 
     @cython.ccall
     def ensure_cold_part(self) -> ColdPart:
-        """Return the cold part, which is created when it is needed first."""
+        """Return the cold part; create it at first use."""
         cold: ColdPart | None = self.cold
         if cold is None:
             cold = self.cold = ColdPart(self.nodes, self.memory)
@@ -500,7 +504,10 @@ class Stream:
 
     @cython.ccall
     def rewrite_runs(self, cold_nodes: list[Node], nodes: list[Node], run: ColdRun) -> cython.void:
-        """Replace adjacent closed cold nodes by one for `run`, which stores `nodes`: their live entries."""
+        """Replace adjacent closed cold nodes by one for `run`.
+
+        nodes: the nodes that `run` stores; they have the live entries of the cold ones.
+        """
         node: Node
         assert self.live_counts is not None and cold_nodes[-1] is not self.tail
         if self.image is not None:
@@ -697,7 +704,7 @@ class Stream:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _must_store_losses(self, group: Group) -> cython.bint:
-        """Return whether it has lost entries, or a reader would think so."""
+        """Return whether the group has lost entries, or would seem to after a load without stored losses."""
         if group.lost_pending_count != 0 or self.lost_unread_count(group) != 0:
             return True
         return group.passed_count != self.derived_passed_count(group)
@@ -950,7 +957,7 @@ class Stream:
 
     @cython.cfunc
     def _close_node(self, tail: Node) -> cython.void:
-        """Close the tail: the next node follows it."""
+        """Close the tail before another node follows: free unused capacity and add it to the live counts."""
         cap: cython.Py_ssize_t = tail.pack.cap
         tail.pack.shrink()
         self.memory.add(tail.pack.cap - cap)

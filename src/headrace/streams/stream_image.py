@@ -58,10 +58,10 @@ class StreamImage:
 
     Created by Stream.frozen_image or view_image.
 
-    After next_node() returned True, `ms` and `seq` are the master ID of the node, and `data` is the block
-    that begins with its `node_size` bytes, which do not change before close(). Those of a view are valid
-    until the stream changes. If runs_by_reference is set and the node is cold, `run` is its run instead,
-    `node_live_count` and `node_tombstone_count` are its counts, and there is no data.
+    After next_node() returned True, `node_ms` and `node_seq` are the master ID of the node, and `node_data`
+    is the block that begins with its `node_size` bytes, which do not change before close(). Those of a view
+    are valid until the stream changes. If runs_by_reference is set and the node is cold, `node_run` is its
+    run instead, `node_live_count` and `node_tombstone_count` are its counts, and `node_data` is None.
     """
 
     number: cython.uint
@@ -199,7 +199,7 @@ class StreamImage:
 
     @cython.ccall
     def copy_node(self) -> Node:
-        """Return a copy of the current node."""
+        """Return a copy of the current node, which must have data."""
         p: cython.p_const_uchar = self.node_data
         data: bytearray = bytearray(mem.to_bytes(p, 0, self.node_size))
         return Node(self.node_ms, self.node_seq, Listpack.from_bytes(data))
@@ -238,7 +238,7 @@ class StreamImage:
 
     @cython.ccall
     def end_walk(self) -> cython.void:
-        """Free what only the walk needs; the nodes that it returned stay valid until close()."""
+        """Free the groups and what only the walk needs; nodes that it returned stay valid until close()."""
         group: Group
         if self.is_frozen():
             for group in self.groups:

@@ -38,10 +38,11 @@ def trim_by_length(
     policy: cython.int = 0,
     log: Deletions | None = None,
 ) -> cython.longlong:
-    """Remove the oldest entries down to maxlen; approximate: only whole nodes. Return how many.
+    """Remove the oldest entries until maxlen are left; return how many were removed.
 
-    An approximate trim may leave more entries than maxlen, never fewer. What a trim with another policy than
-    KEEPREF removes is noted in `log`, if that is given.
+    An approximate trim removes only whole nodes, so it may leave more entries than maxlen, never fewer. If
+    `log` is given, it records what a trim with another policy than KEEPREF removes. Raises DamagedColdRun if
+    no entry was removed before a run that cannot be read.
     """
     if policy != references.KEEPREF:
         return PolicyTrim(stream, policy, False, maxlen, 0, 0, log).run(limit)
@@ -76,10 +77,11 @@ def trim_by_id(
     policy: cython.int = 0,
     log: Deletions | None = None,
 ) -> cython.longlong:
-    """Remove the entries before ms-seq; approximate: only nodes that have no others. Return how many.
+    """Remove the entries before ms-seq; return how many were removed.
 
-    A tombstone counts as an entry here: a node whose last stored entry is not before ms-seq stays, even if
-    all its live entries are.
+    An approximate trim removes only nodes that have no other entries. `log` and DamagedColdRun: see
+    trim_by_length(). A tombstone counts as an entry here: a node whose last stored entry is not
+    before ms-seq stays, even if all its live entries are.
     """
     if policy != references.KEEPREF:
         return PolicyTrim(stream, policy, True, 0, ms, seq, log).run(limit)
@@ -120,7 +122,8 @@ def count_reached(
 ) -> cython.longlong:
     """Return how many of the oldest entries a trim reaches: without a policy, how many it would remove.
 
-    added: entries that are added before. They are not counted, so an approximate trim may remove fewer.
+    added: how many entries will be added before the trim. They are not in the nodes yet, so an approximate
+    trim may remove fewer.
     """
     found: cython.longlong = 0
     live: cython.longlong
@@ -204,10 +207,10 @@ def _is_above(limit: cython.longlong, n: cython.longlong) -> cython.bint:
 
 @cython.cfunc
 def inner_nodes_for_trim(node: Node, removed: cython.longlong) -> list[Node]:
-    """Return the inner nodes of a cold node; of another node, itself.
+    """Return the inner nodes of a cold node, or only the node itself if it is in memory.
 
-    Empty if they cannot be read, and entries before them are removed: the trim ends here, and is recorded.
-    Raises DamagedColdRun if none are.
+    If the run cannot be read, return an empty list if entries before it were removed: the trim then ends
+    here, and those entries stay removed. Raises DamagedColdRun if none were removed.
     """
     try:
         return cold_run.inner_nodes_or_self(node)
@@ -254,7 +257,7 @@ def _count_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cy
 @cython.final
 @cython.cclass
 class PolicyTrim:
-    """A trim that removes only what a policy permits: down to maxlen; by_id: the entries before ms-seq."""
+    """A trim that removes only what a policy permits: until maxlen are left, or with by_id before ms-seq."""
 
     stream: Stream
     policy: cython.int
@@ -311,7 +314,7 @@ class PolicyTrim:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _is_beyond(self, node: Node) -> cython.bint:
-        """Return whether no entry of node, nor of one after it, may be removed; a cold one is not read."""
+        """Return whether no entry of node or of a later node may be removed. Does not read a cold node."""
         if self.by_id and not stream_id.before(node.ms, node.seq, self.minid_ms, self.minid_seq):
             return True
         return self._is_unread(node.ms, node.seq)
@@ -319,7 +322,7 @@ class PolicyTrim:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _is_unread(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
-        """Return whether a group has not read ms-seq, and that matters: then all that follows stays, too."""
+        """Return whether ACKED keeps ms-seq and all later entries, because a group has not read ms-seq."""
         return self.lowest_last_id is not None and stream_id.before(
             self.lowest_last_id.ms, self.lowest_last_id.seq, ms, seq
         )
@@ -427,7 +430,10 @@ class PolicyTrim:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _release(self, walk: EntryWalk) -> cython.bint:
-        """Return whether an entry that all groups have read may be deleted; DELREF drops its references."""
+        """Return whether the policy permits deleting the entry of walk; with DELREF, drop its references.
+
+        With ACKED, the caller must have checked that all groups have read the entry.
+        """
         if self.policy == references.ACKED:
             return not references.is_pending(self.stream, walk.ms, walk.seq)
         if self.deletions is not None:
@@ -438,7 +444,7 @@ class PolicyTrim:
 
 @cython.cfunc
 def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.longlong:
-    """Mark the first n live entries of node as deleted."""
+    """Delete the first n live entries of node; return how many were deleted."""
     left: cython.longlong = n
     walk: EntryWalk = EntryWalk(node)
     while left > 0 and walk.next():
@@ -452,7 +458,7 @@ def _delete_oldest(stream: Stream, node: Node, n: cython.longlong) -> cython.lon
 def _delete_before(
     stream: Stream, node: Node, ms: cython.ulonglong, seq: cython.ulonglong
 ) -> cython.longlong:
-    """Mark the live entries of node before ms-seq as deleted."""
+    """Delete the live entries of node before ms-seq; return how many were deleted."""
     n: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
     while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):

@@ -41,7 +41,7 @@ def instance_bytes(cls: Any) -> cython.Py_ssize_t:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def object_bytes(value: Any) -> cython.Py_ssize_t:
-    """Return the bytes that a bytes object, bytearray, list or dict takes; of the last two without items."""
+    """Return the bytes that a bytes object, bytearray, list or dict takes, without the items in it."""
     size: cython.Py_ssize_t = sys.getsizeof(value)
     own: cython.Py_ssize_t
     if type(value) is bytes:

@@ -3,9 +3,9 @@
     nanoseconds   0 1 2 ... 255   256 258 ... 510   512 516 ... 1020   1024 1032 ...
     one counter for each    1                  2                   4              8 ...
 
-The rounding error is less than a 128th of the duration. The counters are u64 in one block. It grows by
-octaves: the 128 counters, 1 KiB, of one doubling of the duration. A command that never took a millisecond
-needs 14 KiB at most.
+The rounding error is less than a 128th of the duration. The counters are u64 in one block, which grows by
+octaves. An octave is the 128 counters (1 KiB) for one doubling of the duration. A command that never took a
+millisecond needs 14 KiB at most.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ class Listpack:
     """A listpack that can be changed. It owns its bytes in `buf`; `p` points to them.
 
     `at` must be the offset of an element; compiled, it is not checked. Appending keeps offsets valid; any
-    other change moves the elements after it. What grows the listpack raises ElementsTooLarge above 4 GiB.
+    other change moves the elements after it. A method that would grow the listpack above 4 GiB raises
+    ElementsTooLarge.
     """
 
     buf: Any  # from mem.alloc, or the bytearray given to from_trusted
@@ -112,9 +113,10 @@ class Listpack:
 
     @cython.ccall
     def reserve(self, n: cython.Py_ssize_t) -> cython.void:
-        """Reserve n more bytes, so that appending them cannot fail. Grows the block by half at least.
+        """Reserve n more bytes, so that appending them cannot fail.
 
-        Raises ElementsTooLarge if the listpack would exceed 4 GiB.
+        A block that is too small grows by at least half, up to 4 GiB. Raises ElementsTooLarge if the listpack
+        would exceed 4 GiB.
         """
         if self.used + n + 1 > self.cap:
             self._resize(max(self.used + n + 1, min(self.cap + self.cap // 2, TOTAL_BYTES_MAX)))
@@ -254,7 +256,7 @@ class Listpack:
 
     @cython.cfunc
     def _splice(self, at: cython.Py_ssize_t, old: cython.Py_ssize_t, value: bytes) -> cython.void:
-        """Replace the `old` bytes at `at` by the element value."""
+        """Replace the `old` bytes at `at` by value, encoded as an element."""
         source: cython.p_const_uchar = value
         n: cython.Py_ssize_t = len(value)
         v: cython.longlong

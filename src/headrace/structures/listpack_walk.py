@@ -18,8 +18,8 @@ byte but the first has its top bit set, so that it can be read from right to lef
 At L = 16383, 2097151 and 268435455 the servers differ: Redis already uses one more byte (00 FF FF), Valkey
 does not (7F FF). The first byte shows which. Both forms are read here, Redis's is written.
 
-Only check() and checked_next() accept untrusted bytes. All other functions need bytes that were checked
-or written by this program.
+Only validate_and_count() and checked_next() accept untrusted bytes. All other functions need bytes that were
+checked or written by this program.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def text_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize
 @cython.cfunc
 @cython.exceptval(check=False)
 def encoded_size(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the size of encoding and payload of the element at `at`: its trailing length."""
+    """Return the bytes of encoding and payload of the element at `at`, which its trailing length states."""
     first: cython.uint = p[at]
     if first < 0x80:
         return 1
@@ -130,7 +130,7 @@ def trail_size(p: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_s
 @cython.cfunc
 @cython.exceptval(check=False)
 def next_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the offset after the element at `at`: of the next element, or of the end byte."""
+    """Return the offset after the element at `at`, which is that of the next element or of the end byte."""
     size: cython.Py_ssize_t = encoded_size(p, at)
     if size < 0x80:
         return at + size + 1
@@ -159,7 +159,7 @@ def previous_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssi
 @cython.cfunc
 @cython.exceptval(check=False)
 def put_integer_text(p: cython.p_uchar, v: cython.longlong) -> cython.Py_ssize_t:
-    """Write v in decimal to p, which must have 20 bytes; return how many were written."""
+    """Write v in decimal to p, which must have 20 bytes; return how many bytes were written."""
     if v >= 0:
         return mem.put_decimal(p, 0, v)
     p[0] = MINUS

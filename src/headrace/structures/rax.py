@@ -76,7 +76,7 @@ def _new_run(edges: bytes, child: object, value: object) -> RaxNode:
 
 @cython.cfunc
 def _suffix(key: bytes, at: cython.Py_ssize_t) -> bytes:
-    """Return key[at:]. The most common suffix, the zero bytes of sequence number 0, is one object."""
+    """Return key[at:]. The most common suffix, the zero bytes of sequence number 0, is one shared object."""
     p: cython.p_const_uchar = key
     zeros: cython.p_const_uchar = EIGHT_ZERO_BYTES
     n: cython.Py_ssize_t = len(key) - at
@@ -163,7 +163,7 @@ class Rax:
         return self.key_count
 
     def __dealloc__(self) -> None:
-        """Free the nodes one after the other. Called by the compiled program only."""
+        """Free the nodes of a deep tree without recursion. Called by the compiled program only."""
         node: RaxNode
         child: object
         waiting: list[RaxNode] = [self.root] if self.node_count > DEEP_TREE_LEVELS else []
@@ -310,7 +310,7 @@ class Rax:
 
     @cython.cfunc
     def _take_below(self, top: object, rest: bytes) -> list[bytes]:
-        """Return the rests of the keys of a subtree, and count it as one leaf. `rest` leads to its top."""
+        """Return `rest` + suffix for each key of the subtree `top`, and count the subtree as one leaf."""
         rests: list[bytes] = []
         waiting: list[tuple[object, bytes]] = [(top, rest)]
         child: object

@@ -65,9 +65,10 @@ class RaxCursor:
 
     @cython.ccall
     def seek(self, op: str, key: bytes = b"") -> cython.bint:
-        """Move to the first key ("^"), last ("$"), key itself ("=") or the nearest by ">", ">=", "<", "<=".
+        """Move to the first key ("^"), the last ("$"), `key` itself ("=") or the nearest one above or below.
 
-        Returns False if there is none. Raises ValueError for another op.
+        ">" and ">=" move to the lowest key above `key`, "<" and "<=" to the highest one below; ">=" and "<="
+        move to `key` itself if it exists. Returns False if there is none. Raises ValueError for another op.
         """
         if op == "$":
             return self._last(self.tree.root, len(self.tree.root.edges) - 1, b"", 0)
@@ -103,7 +104,7 @@ class RaxCursor:
 
     @cython.cfunc
     def _descend(self, key: bytes) -> cython.void:
-        """Descend along key and set found, before and after."""
+        """Descend along key and set exact_match_value and the attributes before_... and after_...."""
         q: cython.p_const_uchar = key
         n: cython.Py_ssize_t = len(key)
         at: cython.Py_ssize_t = 0
@@ -171,7 +172,10 @@ class RaxCursor:
     def _first(
         self, node: RaxNode | None, index: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
     ) -> cython.bint:
-        """Move to the first key below the edge `index` of node, to which key[:at] leads."""
+        """Move to the first key below the edge `index` of node, to which key[:at] leads.
+
+        Returns False if node is None.
+        """
         child: object
         if node is None:
             return self._clear_position()
@@ -187,7 +191,10 @@ class RaxCursor:
     def _last(
         self, node: RaxNode | None, index: cython.Py_ssize_t, key: bytes, at: cython.Py_ssize_t
     ) -> cython.bint:
-        """Move to the last key below the edge `index` of node, or to node's own, to which key[:at] leads."""
+        """Move to the last key below the edge `index` of node, or to node's own key for OWN_KEY.
+
+        key[:at] leads to node. Returns False if there is no such key.
+        """
         child: object
         if node is None:
             return self._clear_position()
@@ -206,7 +213,10 @@ class RaxCursor:
 
     @cython.cfunc
     def _step(self, node: RaxNode, index: cython.Py_ssize_t) -> object:
-        """Return the child at edge `index` of a branch, or that of a run: a RaxNode or a leaf's value."""
+        """Append the bytes of edge `index` of a branch, or of a run, to the key; return the child there.
+
+        The child is a RaxNode or the value of a leaf.
+        """
         if node.children is not None:
             self._put(node.edges, index, 1)
             return node.children[index]

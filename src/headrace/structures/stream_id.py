@@ -152,13 +152,13 @@ def from_key(key: bytes) -> StreamId:
 
 @cython.ccall
 def parse(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
-    """Parse `ms-seq`, or `ms` alone, for `ms-missing_seq`. Raises InvalidStreamId for anything else."""
+    """Parse `ms-seq`, or `ms`, which means `ms-missing_seq`. Raises InvalidStreamId for anything else."""
     return _parse(text, 0, missing_seq)
 
 
 @cython.ccall
 def parse_bound(text: bytes, missing_seq: cython.ulonglong) -> StreamId:
-    """Parse as parse() does; also `-`, the smallest ID, and `+`, the largest."""
+    """Parse like parse(), and also `-`, the lowest ID, and `+`, the highest. Raises InvalidStreamId."""
     if text == b"-":
         return StreamId(0, 0)
     if text == b"+":
@@ -198,7 +198,7 @@ def parse_end(text: bytes) -> StreamId:
 
 @cython.cfunc
 def _parse(text: bytes, at: cython.Py_ssize_t, missing_seq: cython.ulonglong) -> StreamId:
-    """Parse text[at:], split at the first dash."""
+    """Parse text[at:], split at the first dash. Raises InvalidStreamId."""
     p: cython.p_const_uchar = text
     end: cython.Py_ssize_t = len(text)
     if end - at > PARSED_BYTES_MAX:
@@ -211,9 +211,9 @@ def _parse(text: bytes, at: cython.Py_ssize_t, missing_seq: cython.ulonglong) ->
 
 @cython.cfunc
 def _number(p: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.ulonglong:
-    """Parse p[at:end] as an unsigned number. Allows leading white space and a plus.
+    """Parse p[at:end] as an unsigned number. Raises InvalidStreamId if it is not one.
 
-    Redis and Valkey allow them, so clients have come to send them.
+    Leading white space and a plus are allowed, as in Redis and Valkey, because some clients send them.
     """
     while at < end and (p[at] == SPACE or 9 <= p[at] <= 13):
         at += 1

@@ -12,9 +12,10 @@
                | 2 | 0 | 1 | 3 |           u32 by number: the index of its cell plus one; 0: no deadline
                +---+---+---+---+- - -
 
-All numbers are little-endian. Equal deadlines are in order of (high, low). A number is small, such as a slot:
-the places reach up to the highest one. To set, move or remove a deadline costs O(log n), so no cell is ever
-stale. Both blocks grow by doubling. The cells shrink with the count, and the last removal frees both blocks.
+All numbers are little-endian. Equal deadlines are in order of (high, low). Numbers should be small, such as
+slots, because every number up to the highest one has a place. Setting, changing or removing a deadline costs
+O(log n), so no cell is ever stale. Both blocks grow by doubling. The cells shrink with the count, and the
+last removal frees both blocks.
 
 A TimerQueue assigns the numbers: `items` has the object of each number. Equal deadlines are in the order in
 which they were added.
@@ -218,7 +219,7 @@ class TimerHeap:
 
     @cython.cfunc
     def _reserve(self, number: cython.Py_ssize_t) -> cython.void:
-        """Make room for one more cell and for the number's place."""
+        """Make room for one more cell and for the number's place. Raises ValueError as set() does."""
         known: cython.Py_ssize_t = max(self.number_capacity, CELLS_INITIAL)
         if number < 0 or number > NUMBERS_MAX:
             raise ValueError(f"no number of a timer: {number}")
@@ -304,7 +305,7 @@ class TimerHeap:
     @cython.inline
     @cython.exceptval(check=False)
     def _copy_cell(self, source: cython.Py_ssize_t, target: cython.Py_ssize_t) -> cython.void:
-        """Copy a cell, and note its new place."""
+        """Copy a cell, and record its new index in its place."""
         p: cython.p_uchar = self.p
         number: cython.Py_ssize_t = mem.u32le(p, source * CELL_BYTES + NUMBER_AT)
         mem.copy(p, target * CELL_BYTES, p, source * CELL_BYTES, CELL_BYTES)
@@ -346,7 +347,7 @@ class TimerQueue:
 
     @cython.ccall
     def remove(self, number: cython.Py_ssize_t) -> cython.void:
-        """Remove the object with this number."""
+        """Remove the object with this number, which must exist."""
         self.heap.remove(number)
         if self.heap.count == 0:
             self.items = []

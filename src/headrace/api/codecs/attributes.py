@@ -4,7 +4,7 @@ An attribute that is None is not stored. A missing one becomes None if its type 
 so attributes can be added to a class while old entries exist. Unknown fields are ignored.
 
 Types are checked before a value is stored, so it comes back as it is. If the class may do more in its
-constructor, as in __post_init__, an instance is made of what would be stored, and compared.
+constructor, as in __post_init__, an instance is made from what would be stored, and compared.
 """
 
 from __future__ import annotations

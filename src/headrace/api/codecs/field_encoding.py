@@ -12,7 +12,10 @@ from headrace.errors import CodecError
 
 @cython.cfunc
 def encode_value(value: object) -> bytes:
-    """Return a field's name or value as bytes: str in UTF-8, numbers in decimal."""
+    """Return a field's name or value as bytes: str in UTF-8, numbers in decimal.
+
+    Raises CodecError for values of other types, and for str that cannot be encoded.
+    """
     text: str
     if type(value) is bytes:
         return value

@@ -31,7 +31,10 @@ class ModelFacts:
 
 
 def model_facts(kind: Any) -> ModelFacts:
-    """Return the facts. Raises CodecError if every instance, or a whole attribute, would be lost."""
+    """Return how to dump and validate a model.
+
+    Raises CodecError if every instance, or a whole attribute, would be lost.
+    """
     if not getattr(kind, "__pydantic_complete__", True) and kind.model_rebuild(raise_errors=False) is False:
         raise CodecError(f"{kind.__name__} is not fully defined: define the classes that it names first")
     by_name = dumped_by_name = round_trip = False

@@ -20,7 +20,10 @@ LOSSY_TYPE_ADVICE = "use a type that keeps it, or a codec with encode() and deco
 
 
 class ModelJson:
-    """Converts instances of a class to JSON values and back. CodecError: an attribute would be lost."""
+    """Converts instances of a class to JSON values and back.
+
+    Raises CodecError if an attribute would be lost.
+    """
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -39,7 +42,7 @@ class ModelJson:
         )
 
     def dump(self, value: Any, **options: Any) -> Any:
-        """Return a JSON value. Raises CodecError if the value is no instance, or JSON cannot represent it."""
+        """Return a JSON value. Raises CodecError if `value` has another type, or JSON cannot represent it."""
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
         if self.facts.needs_round_trip:
@@ -95,7 +98,7 @@ def unreadable_value_error(value: Any, wrong: Exception) -> CodecError:
 
 
 def describe_invalid(wrong: BaseException) -> str:
-    """Return one line: of a pydantic error the first invalid attribute, otherwise the text."""
+    """Return one line about an error: for pydantic its first invalid attribute, otherwise its text."""
     errors = getattr(wrong, "errors", None)
     if not callable(errors):
         return " ".join(str(wrong).split())

@@ -36,7 +36,7 @@ TEXT_TYPES = frozenset(TEXT_CONVERTERS)
 class FieldConverter(NamedTuple):
     """How an attribute is stored.
 
-    encode: returns the text that is stored of a JSON value.
+    encode: returns the text that is stored for a JSON value.
     decode: returns the JSON of what is stored; raises ValueError if it is not text, or not JSON.
     """
 

@@ -1,7 +1,7 @@
 """Perform the actions of a Worker (see actions.py) on a backend, and report the results to the Worker.
 
-perform(backend, worker, request)       requests, and those that follow from the replies
-wait(backend, worker, action, stop)     wait for entries or idle, until `stop` at the latest
+send_requests()             send requests, and those that follow from the replies
+perform_waiting_action()    wait for entries or idle, until `stop` is set at the latest
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DrivenConsumer(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """What executes the requests."""
+        """The backend that executes the requests."""
 
     @property
     def stream_and_group_names(self) -> tuple[bytes, bytes]:

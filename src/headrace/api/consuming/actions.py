@@ -1,8 +1,8 @@
 """The actions that a Worker requests. The driver performs the action and reports the result.
 
 Delivery, Batch  call the handler with it                then ack(), record_failure(), retry() or fail()
-SendRequests     backend.request_all(requests, atomic)     then handle_replies() or handle_request_error()
-BlockingRead     backend.wait(argv, seconds)               then handle_replies() or handle_request_error()
+SendRequests     backend.request_all()                     then handle_replies() or handle_request_error()
+BlockingRead     backend.execute_blocking_read()           then handle_replies() or handle_request_error()
 Idle             wait for `seconds`, or until a change
 Finished         end this thread
 """

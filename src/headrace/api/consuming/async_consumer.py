@@ -4,13 +4,13 @@
     await run(consumer, function)     up to `concurrency` of them at the same time
 
 A runner is a task that performs the Worker's next action (see worker.py): handle an entry, send requests,
-wait. It starts with one runner. A runner that gets an entry starts another one if none is polling. A runner
-that would poll beside another exits. So one thread waits, whatever the concurrency.
+wait. A consumer starts with one runner. A runner that gets an entry starts another one if none is polling. A
+runner that would poll beside another exits. So one thread waits, whatever the concurrency.
 
 When a task is cancelled, its thread is told to stop, and the Worker still receives the server's reply.
 
 A cancellation of run() ends all runners. If only the task of a runner is cancelled, such as by a watchdog of
-the program, that is a failure of the entry that it handles, and the consumer goes on.
+the program, that is a failure of the entry that it handles, and the consumer continues.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ class AsyncDriver:
     # Waking.
 
     def _changed(self) -> None:
-        """Called when the next action may have changed: from any thread, with the Worker's lock held."""
+        """Wake waiting tasks, because the next action may have changed.
+
+        Called from any thread, with the Worker's lock held.
+        """
         if not (self._settling and threading.get_ident() == self._loop_thread):
             self.wake()
 
@@ -258,7 +261,7 @@ class TaskPool:
         return self._task is not None and self._task.cancelling() > self._earlier_cancellations
 
     async def _run_one(self) -> None:
-        """Run one runner."""
+        """Perform the Worker's actions until it has finished, or another runner waits for the next one."""
         while (action := self._worker.next_action()) is not FINISHED:
             if isinstance(action, Delivery | Batch):
                 self._ensure_poller()

@@ -4,8 +4,8 @@
                     fewer, and all that exist are fetched      `seconds` after the first one was ready
                     one in its last delivery                   at once, in a batch of its own
 
-A batch fails as a whole, but only one of its entries may be the cause. So the last delivery before an entry
-would become a dead letter is one without others: then it fails because of itself only.
+A batch fails as a whole, but only one of its entries may be the cause. So an entry that would become a dead
+letter after one more failure is delivered without others. If that delivery fails, the entry is the cause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BatchSettings:
     """How many entries a batch has, and how long it waits for them.
 
     Args:
-        size: the most entries, up to 10,000.
+        size: the maximum number of entries, up to 10,000.
         seconds: how long after its first entry a batch is delivered even if it is not full.
 
     Raises:
@@ -46,12 +46,13 @@ class BatchTimer:
     """Decides when a batch that is not full is due. Used under the Worker's lock.
 
     Args:
-        settings: of the batches.
+        settings: the size of the batches, and how long they wait for entries.
         block_ms: the consumer's `block` in milliseconds: a batch does not wait longer; None: no limit.
 
     Attributes:
-        size: the most entries.
-        due_ms: when the entries that are ready are delivered although they are fewer; None: none is ready.
+        size: the maximum number of entries of a batch.
+        due_ms: when the ready entries are delivered even if they are fewer, in Unix milliseconds; None: no
+            entry is ready.
         has_fetched: whether new entries were requested since the last batch.
     """
 

@@ -38,15 +38,16 @@ class Consumer(Generic[T]):
     >>> for entry in group.consumer("worker-1"):
     ...     send_invoice(entry.value)
 
-    An entry is acknowledged when the loop asks for the next one. If `break`, an exception or the end of the
-    process leaves the loop, the current entry stays pending. It is delivered again: to this consumer when it
+    An entry is acknowledged when the loop asks for the next one. If the loop ends by `break`, an exception or
+    the end of the process, the current entry stays pending. It is delivered again: to this consumer when it
     restarts, or to another one when the lease is over. Fetched entries that were not begun are released, and
     other consumers claim them within seconds.
 
     Every entry is handled at least once. It is handled twice after a crash between the end of the work and
     its acknowledgement, after a process stopped for longer than the lease, or when two running consumers have
-    the same name. An acknowledgement is sent after 20 ms, before the loop waits, and at least every 256
-    entries. So make the work idempotent: `entry.id` is the same each time.
+    the same name. Acknowledgements are sent after 20 ms, before the loop waits, and at least every 256
+    entries; during long work they are sent up to a second later. So make the work idempotent: `entry.id` is
+    the same each time.
 
     Args:
         group: the group.
@@ -56,8 +57,9 @@ class Consumer(Generic[T]):
         block: seconds without work after which the loop ends; 0: when no entry is left; default: never. A
             retry that waits for its back-off is not work: if it waits longer than `block`, the loop ends and
             the entry stays pending.
-        concurrency: how many threads run() uses, or tasks in asyncio: so many entries are handled at the same
-            time. A consumer holds up to 1024 entries, or `concurrency` if that is more.
+        concurrency: how many threads run() uses, or tasks in asyncio: this many entries are handled at the
+            same time. A consumer holds up to 1024 entries, or `concurrency` if that is more; with batches,
+            `concurrency` + 1 of them if these are more.
         ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled
             one after the other in the order of the stream, also when one is retried. Then only one consumer
             of the group may run, because entries go to other consumers whatever their key is. `ordered_by` of
@@ -68,7 +70,7 @@ class Consumer(Generic[T]):
             the group. The next loop continues with the entries that are left.
 
     Attributes:
-        counters: what it has done so far, see Counters.
+        counters: what the consumer has done so far, see Counters.
         gaps: a StreamGap for each time that entries were found to be removed unread.
 
     Raises:
@@ -122,7 +124,7 @@ class Consumer(Generic[T]):
 
     @property
     def backend(self) -> Backend:
-        """What executes the requests."""
+        """The backend that executes the requests."""
         return self.group.backend
 
     @property
@@ -199,17 +201,17 @@ class Consumer(Generic[T]):
         >>> for batch in group.consumer("worker-1").batches(size=500, seconds=1):
         ...     database.insert_many(batch.values)
 
-        All entries of a batch are acknowledged together when the loop asks for the next one. If `break`, an
-        exception or the end of the process leaves the loop, all of them stay pending and are delivered
+        All entries of a batch are acknowledged together when the loop asks for the next batch. If the loop
+        ends by `break`, an exception or the end of the process, all of them stay pending and are delivered
         again: at least once. Their leases are renewed while the loop works on them. batch.ack(),
         batch.retry() and batch.fail() settle some of them in another way.
 
-        A batch that fails is retried as a whole after the back-off. The last delivery before an entry would
-        become a dead letter is one in a batch of its own, so that one bad entry does not take the others
-        with it. With an order key, a batch has at most one entry of each key.
+        A batch that fails is retried as a whole after the back-off. When one more failure would make an
+        entry a dead letter, it is delivered in a batch of its own, so the others do not become dead letters
+        because of it. With an order key, a batch has at most one entry of each key.
 
         Args:
-            size: the most entries of a batch, up to 10,000.
+            size: the maximum number of entries of a batch, up to 10,000.
             seconds: how long after its first entry a batch is delivered even if it is not full; `block`, if
                 that is shorter.
 
@@ -277,7 +279,7 @@ class Batches(Generic[T]):
 
 @contextmanager
 def handling(work: DeliveryOrBatch) -> Iterator[DeliveryOrBatch]:
-    """See Consumer.handling()."""
+    """Acknowledge an entry or a batch at the end of a `with` block, or record its failure."""
     try:
         yield work
     except Exception as error:

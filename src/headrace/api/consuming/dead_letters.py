@@ -139,14 +139,17 @@ class DeadLetters(Generic[T]):
         """Make dead letters pending in the group again.
 
         An entry becomes pending again in this group only, its delivery count restarts, and a consumer soon
-        claims it. If the entry was trimmed from its stream, it is added there again, for all groups. After a
-        crash in between it is both a dead letter and pending.
+        claims it. If the entry was trimmed from its stream, it is added there again, with a new ID and for
+        all groups. After a crash during the call, an entry may be both a dead letter and pending.
 
         Args:
             ids: IDs in the dead-letter stream; none for all.
 
         Returns:
             The number of retried entries.
+
+        Raises:
+            NoSuchGroup: if the group or its stream does not exist.
         """
         wanted = {to_stream_id(id) for id in ids}
         return sum(self._retry(letter) for letter in self if not wanted or letter.id in wanted)
@@ -176,7 +179,8 @@ class DeadLetters(Generic[T]):
         """Delete dead letters.
 
         Args:
-            ids: IDs in the dead-letter stream; none for all of this group.
+            ids: IDs in the dead-letter stream, also of dead letters of other groups; none for all of this
+                group.
 
         Returns:
             The number of deleted entries.

@@ -122,7 +122,7 @@ class InFlight:
         (self._last_tries if self.is_last_try(delivery) else self._ready).append(delivery)
 
     def is_last_try(self, delivery: Delivery[Any], deliveries: int = 0) -> bool:
-        """Return whether the entry, after so many more deliveries, is in its last one and is delivered alone.
+        """Return whether the entry, after `deliveries` more, is in its last one and must be delivered alone.
 
         False for its first delivery: nothing suggests that the entry causes failures.
         """
@@ -163,7 +163,7 @@ class InFlight:
         return len(self._ready) + len(self._last_tries)
 
     def has_last_try(self) -> bool:
-        """Return whether an entry is ready that is delivered alone."""
+        """Return whether one of the ready entries must be delivered alone."""
         return bool(self._last_tries)
 
     def next_due_ms(self) -> int | None:
@@ -237,7 +237,10 @@ class InFlight:
     def give_up(
         self, delivery: Delivery[Any], error: str, now: int, cause: BaseException | None = None
     ) -> None:
-        """Move the entry to the dead letters, if there are any and its lease is not lost."""
+        """Move the entry to the dead letters, or acknowledge it if the group keeps none.
+
+        If the lease was lost, only forget the entry.
+        """
         delivery.error = error
         count = delivery.times_delivered
         log.error("%s: %s given up, delivery %d: %s", self._name, delivery.id, count, error, exc_info=cause)

@@ -14,8 +14,8 @@ from headrace.errors import DatabaseClosed, HeadraceError
 class LeaseRenewer:
     """Renews leases from start() to stop(). It has no reference to the consumer.
 
-    It ends when renewing fails (the group was deleted, the database closed): the consumer soon gets the same
-    error.
+    The thread ends when a renewal fails, because the group was deleted or the database closed, for example.
+    The consumer soon gets the same error.
     """
 
     def __init__(self, backend: Backend, worker: Worker) -> None:
@@ -29,7 +29,7 @@ class LeaseRenewer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """Tell the thread to end, without waiting for it."""
         self._stop.set()
 
     def _run(self) -> None:

@@ -1,9 +1,9 @@
 """Redeliver, renew, release and give up entries without taking them from another consumer.
 
-A consumer owns an entry while the server heard of it less than a lease ago: until then no other one claims
-it. After that (its process stopped, or its connection was lost) it checks the owner before it touches the
-entry. Another consumer may claim the entry between the check and the request: then both handle it, and none
-is lost.
+A consumer owns an entry for one lease after its last delivery or renewal: in that time no other consumer
+claims it. After that (its process stopped, or its connection was lost) the consumer checks the owner before
+it changes the entry. Another consumer may claim the entry between the check and the request. Then both handle
+the entry, and no entry is lost.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class PendingEntryActions:
     # Ownership.
 
     def lease_is_valid(self, delivery: Delivery[Any], now: int) -> bool:
-        """Return whether no other consumer can have claimed it: it was renewed recently enough."""
+        """Return whether no other consumer can have claimed the entry: its lease is not over."""
         return 0 <= now - delivery.lease_renewed_ms < self._policy.ownership_ms
 
     def check_and_renew_leases(

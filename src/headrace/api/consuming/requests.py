@@ -1,7 +1,7 @@
 """The arguments of every request of a consumer, for one stream, group and consumer name.
 
 XCLAIM without JUSTID counts as a delivery; with JUSTID it only renews the lease. Redis 6.2 supports all of
-these.
+these except XREADGROUP with CLAIM and XGROUP CFGSET, which are sent only if the server redelivers.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class ThreadDriver:
 def is_failure(error: BaseException) -> bool:
     """Return whether an error of a handler in a thread is a failure of its entry.
 
-    A thread cannot be cancelled, so CancelledError is one, too. asyncio is only imported if it may be that.
+    A thread cannot be cancelled, so CancelledError is a failure, too. asyncio is only imported to check that.
     """
     if isinstance(error, Exception):
         return True

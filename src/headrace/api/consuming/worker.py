@@ -1,6 +1,6 @@
 """The decisions of a consumer: what to do next, given the replies so far. No socket, thread or sleep.
 
-    next_action() ──▶ Delivery or Batch, SendRequests, BlockingRead, Idle or FINISHED, which the driver does
+    next_action() ──▶ Delivery or Batch, SendRequests, BlockingRead, Idle or FINISHED: the driver performs it
     handle_replies(), handle_request_error(), ack(), retry(), fail() ◀── the result
     next_lease_renewal() ──▶ requests that keep the leases of long work
 
@@ -133,7 +133,7 @@ class Worker:
 
     @property
     def counters(self) -> Counters:
-        """What it has done so far."""
+        """What the consumer has done so far."""
         return self._in_flight.counters
 
     @property
@@ -174,9 +174,9 @@ class Worker:
             return self._next_request(now)
 
     def _next_batch(self, now: int, complete: bool) -> Batch[Any] | SendRequests | None:
-        """Return a batch that is full or due, or requests that it needs before; None if there is none.
+        """Return a batch that is full or due, or the requests that it needs first; None if there is none.
 
-        complete: there is nothing else to do, so that a batch that is due is not going to be fuller.
+        complete: no other action is left that could add entries to a batch that is due.
         """
         timer, in_flight = self._batch_timer, self._in_flight
         assert timer is not None
@@ -263,7 +263,7 @@ class Worker:
         return self._wait(now, capacity)
 
     def _redeliver_due(self, now: int) -> SendRequests | None:
-        """Deliver entries again that are due: one, or as many as a batch has."""
+        """Return the requests that deliver due entries again, one or a batch of them; None if none is due."""
         if self._batch_timer is None:
             due = self._in_flight.pop_due(now)
             return None if due is None else self._entry_requests.redeliver([due], now)
@@ -603,7 +603,7 @@ class Worker:
     def _claim_idle(self, count: int, asked_at: int) -> SendRequests:
         """Claim entries that other consumers left idle, or this one after a lost reply.
 
-        It alternates with fetches.
+        Claims alternate with fetches.
         """
         self._fetching = True
 

@@ -14,7 +14,7 @@ from headrace.persistence.data_directory import File
 
 
 class TimedDatabase(Protocol):
-    """What a TimerThread works for."""
+    """The database of a TimerThread."""
 
     @property
     def clock(self) -> Clock:
@@ -29,10 +29,10 @@ class TimedDatabase(Protocol):
 
 
 class TimerThread:
-    """Run what is due: expired keys, freed memory, ends of waits, the sync every second.
+    """Runs what is due: removal of expired keys, freeing of memory, ends of waits, the sync every second.
 
-    It is started when something is due for the first time, and sleeps until then. It does not keep the
-    database alive: it ends when the database is garbage-collected.
+    The thread is started when something becomes due for the first time, and sleeps until then. It does not
+    keep the database alive, and ends when the database is garbage-collected.
     """
 
     def __init__(self, database: TimedDatabase) -> None:
@@ -93,7 +93,7 @@ class BackgroundSync:
 def run_uninterrupted(work: Callable[[], None]) -> None:
     """Run `work` in a thread other than the main one, where no signal handler can interrupt it.
 
-    If a handler raises in the calling thread meanwhile, `work` still continues.
+    If a handler raises in the calling thread meanwhile, `work` still continues. Raises the error of `work`.
     """
     if threading.current_thread() is not threading.main_thread():
         work()

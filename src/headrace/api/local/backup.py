@@ -26,7 +26,7 @@ def write_backup(local_engine: EngineAccess, path: str | os.PathLike[str]) -> No
 
     Raises:
         UsageError: if the directory contains files, or its parent does not exist.
-        HeadraceError: if the disk fails, or the database is closed. Then nothing is left.
+        HeadraceError: if the disk fails, or the database is closed. No files are left then.
     """
     target = Path(os.path.abspath(path))
     _check(target)

@@ -28,7 +28,7 @@ class EngineAccess(Protocol):
 
     @property
     def lock(self) -> Lock:
-        """The engine's lock, held for one request. It may be taken after close(), too."""
+        """The engine's lock, held for one request. It may be taken even after close()."""
 
     @property
     def snapshot_lock(self) -> Lock:
@@ -39,13 +39,13 @@ class EngineAccess(Protocol):
         """Why the database is closed; None if it is open."""
 
     def acquire(self) -> None:
-        """Take the engine's lock. Call release() in any case. Raises DatabaseClosed."""
+        """Take the engine's lock. Call release() after it. Raises DatabaseClosed, without taking the lock."""
 
     def release(self) -> None:
-        """Release the engine's lock. Call commit_and_wake() after it in any case."""
+        """Release the engine's lock. The caller must call commit_and_wake() after it, even after an error."""
 
     def run_locked(self, work: Callable[[], T]) -> T:
-        """Run work() with the engine's lock and return its result; call commit_and_wake() in any case."""
+        """Run work() with the engine's lock and return its result. Call commit_and_wake() after it."""
 
     def commit_and_wake(self, written: int) -> None:
         """Wait until batch `written` is as durable as fsync= promises (-1: no batch); wake unblocked threads.

@@ -88,7 +88,7 @@ class LocalEngine:
 
     @cython.ccall
     def acquire(self) -> cython.void:
-        """Take the engine's lock. Call release() in any case. Raises DatabaseClosed."""
+        """Take the engine's lock. Call release() after it. Raises DatabaseClosed, without taking the lock."""
         if self.closed_reason is not None:
             raise DatabaseClosed(self.closed_reason)
         self.lock.acquire()
@@ -100,7 +100,7 @@ class LocalEngine:
 
     @cython.ccall
     def release(self) -> cython.void:
-        """Release the engine's lock. Call commit_and_wake() after it in any case."""
+        """Release the engine's lock. The caller must call commit_and_wake() after it, even after an error."""
         due: cython.longlong = -1
         try:
             if self.engine.woken_sessions or self.engine.killed_sessions:
@@ -122,9 +122,9 @@ class LocalEngine:
             self.lock.release()
 
     def run_locked(self, work: Callable[[], T]) -> T:
-        """Run work() with the engine's lock; return its result. Call commit_and_wake() after it in any case.
+        """Run work() with the engine's lock and return its result. Call commit_and_wake() after it.
 
-        For interpreted callers: there a signal handler may raise between acquire() and its `try`.
+        For interpreted callers, in which a signal handler may raise between acquire() and its `try`.
         """
         self.acquire()
         try:
@@ -266,7 +266,7 @@ class LocalEngine:
     def execute_blocking_read(
         self, words: Sequence[bytes], seconds: float | None, stop: Stop | None = None
     ) -> Any:
-        """Execute a read that waits for entries. Returns None after a timeout."""
+        """Execute a read that waits for entries. Returns None after a timeout, or when `stop` is set."""
         argv = list(words)
         if seconds is None or seconds > 0:
             ms = 0 if seconds is None or seconds > FOREVER_S else max(1, round(seconds * 1000))
@@ -317,7 +317,7 @@ class LocalEngine:
 
     @cython.cfunc
     def _take_reply(self, session: Session) -> object:
-        """Take the session's reply and return the session."""
+        """Return the session's reply, or an error if the session was killed. The session is given back."""
         killed: cython.bint = session.reply.pending_bytes() == 0
         reply: object = None if killed else self.reader.read_reply(session.reply)
         self._return_session(session)
@@ -372,7 +372,10 @@ class LocalEngine:
     # Many requests.
 
     def request_all(self, requests: Sequence[Sequence[bytes]], atomic: bool = False) -> list[Any]:
-        """Execute many commands in a row, as a transaction if atomic; no other request comes between them."""
+        """Execute many commands in a row, as a transaction if atomic; no other request comes between them.
+
+        Errors are elements of the returned list. Raises CommandError if a transaction is rejected.
+        """
         batch: list[list[bytes]] = [list(words) for words in requests]
         replies: list[Any] = []
         rejection: object = None
@@ -421,7 +424,7 @@ class LocalEngine:
         fields: Fields,
         options: Sequence[bytes] = (),
     ) -> bytes | None:
-        """Execute XADD; return the new ID."""
+        """Execute XADD; return the ID, or None if NOMKSTREAM or IFLAST prevented the add."""
         argv: list[bytes] = [XADD, key, *options, id] if options else [XADD, key, id]
         field_encoding.append_fields(argv, fields)
         reply: Any = self._run(argv, None, not options)

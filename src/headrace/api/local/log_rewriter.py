@@ -91,8 +91,8 @@ class LogRewriter:
         """Replace the log with a snapshot of the present data; waits for a snapshot that is being written.
 
         Raises:
-            DatabaseClosed: if the database is closed, also meanwhile.
-            HeadraceError: if it failed. The log continues without it.
+            DatabaseClosed: if the database is closed before the end.
+            HeadraceError: if the rewrite failed. The log continues without it.
         """
         storage = self.storage
         with explain_disk_errors(storage.files), storage.local_engine.snapshot_lock:

@@ -65,7 +65,7 @@ class EngineSocket:
 
         Raises:
             NotOnDisk: if they were executed, but the log could not be synced.
-            OSError: if redis-py may send them again.
+            OSError: if the database is closed; redis-py may then send the requests again.
         """
         try:
             self._engine_session.send(data if type(data) is bytes else bytes(data))

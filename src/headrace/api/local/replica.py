@@ -156,7 +156,14 @@ class Replica:
         self.local_engine.run_locked(allow)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the copy is complete and follows the server. Returns False after `timeout` seconds."""
+        """Wait until the copy is complete and follows the server.
+
+        Args:
+            timeout: the longest wait in seconds; None: no limit.
+
+        Returns:
+            True; False after a timeout.
+        """
         return self._online.wait(timeout)
 
     def status(self) -> ReplicaStatus:
@@ -197,7 +204,7 @@ class Replica:
             self._stopped.wait(pause)
 
     def _follow(self) -> None:
-        """Follow the server over one connection. Raises what ends it."""
+        """Follow the server over one connection. Raises the error that ends it."""
         self._topology.refresh()
         pool = self._topology.pool_for_key(None)
         connection: Any = pool.get_connection()

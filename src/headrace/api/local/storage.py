@@ -169,7 +169,7 @@ class Storage:
             cold.store.run_in_background = self.cold_writer.run_in_background
 
     def _open_cold_storage(self, engine: Engine) -> None:
-        """Open the cold storage if it is not, also later than load() for a rule."""
+        """Open the cold storage unless it is open. A rule may need it after load(), too."""
         if engine.cold_storage is None:
             cold = engine.open_cold_storage(ColdStore(self.cold_files), self.hot_memory)
             cold.cache.set_limit(self.cold_cache_memory)

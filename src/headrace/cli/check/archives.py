@@ -148,7 +148,7 @@ def check_current_files(files: Sequence[ArchivedFile], console: Console) -> tupl
 def position_mismatches(archive: Archive) -> list[str]:
     """Return a message for each stream whose files have later entries than the table says.
 
-    The opposite is no damage: later entries may have been deleted, from the stream or from the table.
+    The opposite is not damage: later entries may have been deleted, from the stream or from the table.
     """
     found = highest_ids(archive.files)
     return [

@@ -23,6 +23,7 @@ def holds_archives(file: str) -> bool:
 
     Raises:
         UsageError: if it is a directory with none of them.
+        HeadraceError: if the directory cannot be read.
     """
     if is_archive(file) or not os.path.isdir(file):
         return is_archive(file)

@@ -156,7 +156,11 @@ def parse_fields(words: tuple[str, ...]) -> Fields:
 
 
 def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fields]]:
-    """Yield batches of entries from lines of JSON; after those before a wrong line raise UsageError."""
+    """Yield batches of entries from lines of JSON.
+
+    Raises:
+        UsageError: at a wrong line, after the entries before it were yielded.
+    """
     batch: list[Fields] = []
     wrong: UsageError | None = None
     number = 0
@@ -187,7 +191,7 @@ def read_batches(source: BinaryIO, appender: EntryAppender) -> Iterator[list[Fie
 
 
 def lines_or_none(source: BinaryIO) -> Iterator[bytes | None]:
-    """Yield the lines of standard input, and None when no more input is ready: the time to send them."""
+    """Yield the lines of standard input, and None when no more input is ready, so that they can be sent."""
     begun: list[bytes] = []  # the parts of a line whose end was not read yet
     while True:
         if not has_input(source):
@@ -207,7 +211,7 @@ def lines_or_none(source: BinaryIO) -> Iterator[bytes | None]:
 
 
 def has_input(source: BinaryIO) -> bool:
-    """Return whether a read would return at once."""
+    """Return whether a read would not block."""
     try:
         return bool(select.select([source], [], [], 0)[0])
     except (OSError, ValueError):  # not a file of the system

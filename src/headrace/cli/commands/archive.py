@@ -148,7 +148,7 @@ class PrintingObserver(ArchiveObserver):
         self._reported = 0  # entries that --follow has printed
 
     def session_context(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
-        """Start Spark and print that."""
+        """Return the context of a local Spark session, whose start is printed."""
         return scratch_spark("headrace archive", zone, on_misfits, self._quiet)
 
     def on_columns(self, columns: str, unusable: Mapping[bytes, str]) -> None:

@@ -119,7 +119,7 @@ def command(output: Path, rows: int) -> None:
 def query_and_archive(
     console: Console, url: str, output: Path, rows: int
 ) -> tuple[dict[Window, Delays], int, ArchiveCounts]:
-    """Run both streaming queries; return the windows, the number of archived entries and the counts."""
+    """Run the query and the archive job; return the windows, the entries written and the archive's counts."""
     with ExitStack() as stack:
         spark = stack.enter_context(announced_spark("headrace demo", output / SPARK_LOG_FILE_NAME, ZONE))
         about = f"delays by carrier and hour, watermark {WATERMARK}, Spark {spark.version}"
@@ -133,7 +133,7 @@ def query_and_archive(
 
 
 def prepare_output(output: Path) -> None:
-    """Create the output directory, or empty that of an earlier demo.
+    """Create the output directory, or remove the results of an earlier demo from it.
 
     Raises:
         UsageError: if the directory contains anything else, or cannot be written.
@@ -179,7 +179,7 @@ def load_flights(console: Console, servers: Servers, rows: int) -> LoadReport:
 
 
 def show_memory(console: Console, servers: Servers, hot_bytes: int) -> None:
-    """Print how much of the stream is in files. All that follows reads it as one stream."""
+    """Wait until the server has moved old entries to files, and print how much of the stream they hold."""
     client = servers.client()
     deadline = time.monotonic() + MOVE_TO_FILES_S
     while (client.memory_usage(STREAM) or 0) > hot_bytes and time.monotonic() < deadline:

@@ -108,7 +108,7 @@ def progress_display() -> Iterator[Progress]:
 def export_directory_and_describe(
     source: str, temporary: str, hot_memory: int, display: Progress, cold_store: str = ""
 ) -> str:
-    """Write the data of a directory to the file `temporary`; return how many keys and cold runs these are."""
+    """Write the data of a directory to the file `temporary`; describe the number of keys and cold runs."""
     now_ms = time.time_ns() // 1_000_000
     reading: dict[str, TaskID] = {}
 
@@ -148,7 +148,7 @@ def new_keyspace_and_executor() -> tuple[Keyspace, Execute]:
 
 
 def export_server_and_describe(url: str, temporary: str, display: Progress) -> str:
-    """Write the data of a running server to the file `temporary`."""
+    """Write the data of a running server to the file `temporary`; return an empty description."""
     task = display.add_task("receiving", total=None, size="")
     directory, name = os.path.split(temporary)
 

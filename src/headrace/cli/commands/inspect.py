@@ -102,7 +102,12 @@ def save_svg(picture: RenderableType, path: Path, title: str) -> None:
 
 
 def fetch_stream_snapshot(key: str, url: str, large: bool) -> StreamSnapshot:
-    """Return a snapshot of a stream of the server. HeadraceError if it does not exist or cannot be read."""
+    """Return a snapshot of a stream of the server.
+
+    Raises:
+        UsageError: if the key does not exist or is not a stream, or the stream is too large without `large`.
+        HeadraceError: if it cannot be read.
+    """
     where = without_password(url)
     name = stream_names.stream_key(key)
     with servers_at(url) as servers:

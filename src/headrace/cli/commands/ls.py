@@ -30,7 +30,7 @@ RIGHT_ALIGNED_TITLES = ("entries", "memory", "in files", "groups")
 
 @dataclass(frozen=True)
 class StreamSummary:
-    """What is listed of a stream.
+    """The values that `headrace ls` prints for a stream.
 
     Attributes:
         key: The name.
@@ -111,7 +111,7 @@ def command(streams: tuple[str, ...], pattern: str | None, as_json: bool, archiv
 
 
 def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> None:
-    """Print how far each archive has each stream."""
+    """Print up to which ID each archive has each stream."""
     if as_json:
         for stream, each in watermarks:
             print_json(
@@ -133,7 +133,7 @@ def print_archives(watermarks: list[tuple[str, Watermark]], as_json: bool) -> No
 
 
 def read_summaries(servers: Servers, names: list[str]) -> Iterator[StreamSummary]:
-    """Return the summaries of these streams; those deleted meanwhile are left out."""
+    """Yield the summaries of these streams; those deleted meanwhile are left out."""
 
     def add_requests(pipe: Any, name: str) -> None:
         pipe.xinfo_stream(stream_key(name))

@@ -196,7 +196,7 @@ class EntryAdder:
             )
 
     def _requests(self, batch: list[SavedEntry], number: int) -> list[Words]:
-        """Return the XADD requests; `number` counts the first entry among those with its maybe_removed."""
+        """Return the XADD requests; `number` counts the first entry among all with the same maybe_removed."""
         requests: list[Words] = []
         for n, entry in enumerate(batch, number):
             text = f"{self.file_name}\0{entry.maybe_removed}\0{n}\0".encode(errors="surrogateescape")

@@ -147,7 +147,7 @@ def rule_row(kind: type[Rules], owner: str, name: str, value: str) -> list[objec
 def explain_kept_entries(
     client: StreamClient, about: dict[str, Any], groups: list[dict[str, Any]], rules: dict[str, str]
 ) -> Any:
-    """Yield what the rules of the stream keep although a limit is exceeded, and why."""
+    """Yield a text for each limit that is exceeded: how many entries are kept, and by which rule."""
     excess = {}
     if "MAX-LEN" in rules:
         excess["MAX-LEN"] = about["length"] - int(rules["MAX-LEN"])
@@ -168,7 +168,7 @@ def explain_kept_entries(
 
 
 def explain_withheld_entries(client: StreamClient, group: dict[str, Any]) -> Any:
-    """Yield what the rules of a group keep from its consumers, and why."""
+    """Yield texts about pending entries that the rules of a group withhold, or will deliver again."""
     rules, name = text_dict_from_flat(group["rules"]), printable(group["name"])
     if not group["pending"]:
         return

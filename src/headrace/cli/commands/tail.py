@@ -101,7 +101,7 @@ def command(
 def existing_entries(
     client: StreamClient, upto: EntryId, first: EntryId | None, last: int
 ) -> Iterator[tuple[str, str, list[bytes] | None]]:
-    """Return the entries of a stream from `first` on, or the `last` ones, up to and including `upto`."""
+    """Yield the entries of a stream from `first` on, or the `last` ones, up to and including `upto`."""
     if first is None:
         first = client.id_of_nth_newest(last, upto) if last else None
     if first is not None and first <= upto:

@@ -1,7 +1,7 @@
 """Download a snapshot from a running server, as a replica does in a full synchronisation.
 
 SYNC  ─▶  newlines while the server prepares
-          $<size>      the snapshot, of so many bytes
+          $<size>      the snapshot, which has <size> bytes
           $EOF:<mark>  the snapshot, and the 40 bytes of the mark again
 """
 
@@ -32,8 +32,9 @@ def download_snapshot(
 
     Raises:
         UsageError: for a cluster.
-        HeadraceError: if the server rejects it, or sends something else.
-        redis.ConnectionError: if the connection is lost. OSError: what write() raises.
+        HeadraceError: if the server rejects SYNC, or does not send a snapshot.
+        redis.ConnectionError: if the connection is lost.
+        OSError: if write() raises it.
     """
     if servers.is_cluster:
         raise UsageError("export the data of each node of a cluster by its own redis:// URL")

@@ -81,7 +81,9 @@ class StreamClient:
     def call(self, *words: bytes | str | int) -> Any:
         """Send one command and return its reply.
 
-        Raises ResponseError if the server rejects it, and what send_pipeline() raises.
+        Raises:
+            redis.ResponseError: if the server rejects it.
+            PipelineNotExecuted, redis.ConnectionError: as send_pipeline() does.
         """
         [reply] = self.send_pipeline([words])
         if isinstance(reply, Exception):
@@ -155,7 +157,7 @@ class StreamClient:
         return parse_id(self.stream_info()["last-generated-id"].decode())
 
     def range(self, first: EntryId, last: EntryId) -> Iterator[RawEntry]:
-        """Return the entries between two IDs, both included, read page by page."""
+        """Yield the entries between two IDs, both included, read page by page."""
         start = format_id(first)
         while True:
             page = self.call("XRANGE", self.key, start, format_id(last), "COUNT", PAGE_ENTRIES)

@@ -26,7 +26,7 @@ def follow(
 ) -> Iterator[tuple[str, RawEntry | None]]:
     """Yield entries as they are added, without end.
 
-    The entries of a reply are followed by an empty name and None: the time to flush the output.
+    The entries of a reply are followed by an empty name and None, so that the caller can flush its output.
 
     Args:
         clients: The clients of the streams.

@@ -50,22 +50,22 @@ class Delays:
 
     @property
     def cancelled_count(self) -> int:
-        """Return the number of cancelled flights, which have no delay."""
+        """The number of cancelled flights, which have no delay."""
         return self.flights - self.departed
 
     @property
     def mean_minutes(self) -> float:
-        """Return the mean delay of departed flights in minutes; early departures count as negative."""
+        """The mean delay of departed flights in minutes; early departures count as negative."""
         return self.minutes / self.departed if self.departed else 0.0
 
     @property
     def late_fraction(self) -> float:
-        """Return the share of departed flights that were late, 0 to 1."""
+        """The share of departed flights that were late, 0 to 1."""
         return self.late / self.departed if self.departed else 0.0
 
     @property
     def cancelled_fraction(self) -> float:
-        """Return the share of all flights that were cancelled, 0 to 1."""
+        """The share of all flights that were cancelled, 0 to 1."""
         return self.cancelled_count / self.flights if self.flights else 0.0
 
 

@@ -32,7 +32,7 @@ class EntryPrinter:
 
     @property
     def is_done(self) -> bool:
-        """Return whether enough entries were printed."""
+        """Whether enough entries were printed."""
         return self.remaining == 0
 
     def show(self, stream: str, entry: RawEntry, *notes: str, about: dict[str, object] | None = None) -> None:

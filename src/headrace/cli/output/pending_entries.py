@@ -47,13 +47,13 @@ class PendingEntry:
 def pending_entries(
     client: StreamClient, group: str, *, consumer: str | None = None, idle_ms: int = 0
 ) -> Iterator[PendingEntry]:
-    """Return the pending entries of a group in the order of their IDs, read page by page.
+    """Yield the pending entries of a group in the order of their IDs, read page by page.
 
     Args:
         client: The client of the stream.
         group: The name of an existing group.
         consumer: Return only entries of this consumer.
-        idle_ms: Return only entries delivered at least so many milliseconds ago.
+        idle_ms: Return only entries whose last delivery was at least this many milliseconds ago.
     """
     start = "-"
     while True:

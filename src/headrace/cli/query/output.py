@@ -65,7 +65,7 @@ def print_misfits(errors: Console, misfits: MisfitCounts) -> None:
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, form: str | None) -> None:
-    """Print a list of rows."""
+    """Print rows: a table of the first `limit` rows if `form` is None, else all as CSV or JSON lines."""
     if form is None:
         result_console().print(limited_grid(names, rows, limit))
     else:

@@ -29,7 +29,9 @@ class SubscriptionInTransaction(CommandError):
 
 @cython.cfunc
 def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.void:
-    """Write the confirmation for a channel or pattern (None: all), with the client's number of subscriptions.
+    """Write the confirmation for a channel or pattern, with the client's number of subscriptions.
+
+    `name` is None if the client has unsubscribed from all, and there were none.
 
     Shard channels are counted separately.
     """

@@ -1,9 +1,9 @@
 """Subscriptions to channels and patterns, monitors, and the delivery of messages.
 
-    names:     channel -> sessions        a message to the channel goes to each of them
-    patterns:  glob -> sessions           and to each whose glob matches the channel, once for each glob
-    shards:    shard channel -> sessions  a shard channel is not the channel of that name
-    monitors:  sessions                   a line for every request of any client goes to each
+    channel_subscribers:        channel -> sessions   a message to the channel goes to each of them
+    pattern_subscribers:        glob -> sessions      and to each whose glob matches it, once for each glob
+    shard_channel_subscribers:  channel -> sessions   a shard channel is not the channel of that name
+    monitors:                   sessions              a line for every request of any client goes to each
 
 A message waits in the outbox until the request that caused it has its reply. So a client receives messages
 after its own reply, and never inside of it. Invalidations of cached keys (tracking_table.py) wait there, too.
@@ -229,7 +229,7 @@ class PubSub:
     def deliver_to_others(self, woken: list[Session], current: Session) -> cython.void:
         """Deliver the messages that a running script caused; those for its own client stay in the outbox.
 
-        If they are more than the client may leave unread, they are dropped, and it is disconnected.
+        If its own messages exceed what it may leave unread, they are dropped, and the client is disconnected.
         """
         own: list[Any] = []
         others: list[Any] = []
@@ -273,7 +273,7 @@ class PubSub:
 
     @cython.cfunc
     def _update_counts(self, session: Session, added_bytes: cython.Py_ssize_t) -> cython.void:
-        """Update the session's number of subscriptions and their memory; switch keyspace events."""
+        """Update the session's number of subscriptions and their memory; switch keyspace events on or off."""
         session.subscription_bytes += added_bytes
         session.subscription_count = (
             len(session.channels) + len(session.patterns) + len(session.shard_channels)

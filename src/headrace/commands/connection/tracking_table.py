@@ -1,14 +1,14 @@
 """The keys that clients cache (CLIENT TRACKING), and the messages that invalidate them.
 
-    readers:   key -> clients that read it   a change of the key informs each of them and removes the key
-    prefixes:  prefix -> BroadcastPrefix     BCAST: the keys changed in this turn, sent together at its end
+    readers:    key -> clients that read it  a change of the key informs each of them and removes the key
+    broadcasts: prefix -> BroadcastPrefix    BCAST: the keys changed in this turn, sent together at its end
 
 A change is put into the outbox of PubSub, so that a client is informed after the reply to its own request,
 and never inside of it. While no client has tracking enabled, changes of keys are not passed to this module.
 
 The table is bounded: by tracking-table-max-keys, by the bytes of the keys, and to about two entries of each
-key for every client. Readers of a key that is removed for that are informed that it is invalid. Keys of
-all databases with the same name are one key, as in Redis.
+key for every client. Readers of a key that is removed to keep these bounds are informed that it is invalid.
+Keys of all databases with the same name are one key, as in Redis.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Tracking:
     # Clients.
 
     def enable(self, session: Session, options: TrackingState) -> None:
-        """Enable tracking, or replace its options; prefixes are added to those there are."""
+        """Enable tracking, or replace its options; prefixes are added to the existing ones."""
         state = session.tracking
         if state is None:
             state = session.tracking = TrackingState(session.id)
@@ -106,7 +106,7 @@ class Tracking:
         session.update_follow_up()
 
     def disable(self, session: Session) -> None:
-        """Disable tracking. Keys that the client has read stay in the table: it may be enabled again."""
+        """Disable tracking. Keys that the client has read stay in the table: it may enable tracking again."""
         state = session.tracking
         if state is None:
             return
@@ -161,7 +161,7 @@ class Tracking:
 
     @cython.ccall
     def on_read(self, state: TrackingState, command: Command, argv: list[bytes]) -> cython.void:
-        """Store which keys a client has read by a command, which has run.
+        """Store which keys a client has read with a command that has run.
 
         A script that only reads has no keys itself: each command that it calls has been passed here.
         """
@@ -281,7 +281,7 @@ class Tracking:
 
         Args:
             noted: the second part of an item of the outbox. Either a TrackingState, the key (None: all keys),
-                and whether its client is not informed of its own request; or a BroadcastPrefix, the key, and
+                and whether to skip the message if its client is `current`; or a BroadcastPrefix, the key, and
                 whether the client of the request changed it.
             current: the client of the request.
             woken: the sessions that received something are appended.

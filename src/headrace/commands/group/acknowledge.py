@@ -62,9 +62,9 @@ def run_ack(call: Call) -> None:
 def _left_out_ids(
     call: Call, stream: Stream, group: Group, policy: cython.int, ids: list[StreamId]
 ) -> set[StreamId]:
-    """Require the cold runs that the deletion of those entries needs that the group has pending.
+    """Ensure that the cold runs needed to delete those of the entries that the group has pending are loaded.
 
-    Returns the IDs of those that can only be acknowledged: a log is replayed, and their run cannot be read.
+    Returns the IDs of entries that can only be acknowledged: a log is replayed, and their run cannot be read.
     """
     entry: StreamId
     deleted: list[StreamId] = []

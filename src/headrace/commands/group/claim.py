@@ -1,4 +1,4 @@
-"""XCLAIM and XAUTOCLAIM: give pending entries to another consumer, by ID or if they were idle for long.
+"""XCLAIM and XAUTOCLAIM: give pending entries to another consumer, by ID or by idle time.
 
 XCLAIM key group consumer min-idle-time id [id …] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE]
        [JUSTID] [LASTID id]
@@ -46,7 +46,7 @@ class CountNotPositive(CommandError):
 
 @cython.cfunc
 def parse_option_integer(word: bytes, what: str) -> cython.longlong:
-    """Parse an integer; `what` names it in the error."""
+    """Parse an integer; `what` names it in the error. Raises InvalidOptionValue."""
     try:
         return arguments.parse_i64(word)
     except NotAnInteger:
@@ -120,7 +120,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def is_idle(self, slot: cython.Py_ssize_t) -> cython.bint:
-        """Return whether the pending entry has been idle long enough. An entry without owner always has."""
+        """Return whether the pending entry has been idle long enough. One without an owner always has."""
         pending: PendingEntries = self.group.pending
         if self.min_idle == 0 or pending.owner_of(slot) is None:
             return True

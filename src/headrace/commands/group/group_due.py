@@ -22,7 +22,7 @@ ORDER_COST = cython.declare(cython.int, 20)  # of the creation of an order, in v
 @cython.final
 @cython.cclass
 class GroupsCheck:
-    """Finds out whether waiting readers of a stream can be served, and when to check again: run()."""
+    """Finds out, in run(), whether waiting readers of a stream can be served, and when to check again."""
 
     stream: Stream
     now: cython.longlong
@@ -61,7 +61,7 @@ class GroupsCheck:
 
     @cython.cfunc
     def _new_order(self, group: Group) -> KeyOrder | None:
-        """Create the order of a group with ORDERED-BY; return None if the next turn has to."""
+        """Create the order of a group with ORDERED-BY; return None if that is left to the next turn."""
         if self.values_left <= 0:
             self.is_complete = False
             return None

@@ -105,7 +105,7 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def _require_runs(self, i: cython.Py_ssize_t, now: cython.longlong) -> cython.void:
-        """Require the cold runs that the i-th key needs."""
+        """Ensure that the cold runs needed for the i-th key are loaded."""
         if self.streams[i].run_count() == 0:
             return
         group: Group = self.groups[i]
@@ -125,7 +125,11 @@ class XReadGroupRequest:
 
     @cython.cfunc
     def _ensure_first_pending_loaded(self, stream: Stream, group: Group, now: cython.longlong) -> cython.void:
-        """Require the run of the pending entry that `>` delivers first: with CLAIM, or because it is due."""
+        """Ensure that the run of the pending entry that `>` delivers first is loaded.
+
+        `>` delivers a pending entry with CLAIM, or because the entry is due. For ORDERED-BY, the runs of the
+        entries whose values are read next are loaded, too.
+        """
         pending: PendingEntries = group.pending
         slot: cython.Py_ssize_t
         left: cython.int = CANDIDATES_MAX
@@ -214,7 +218,8 @@ class XReadGroupRequest:
     def schedule_claim_retry(self, call: Call) -> cython.void:
         """With CLAIM: schedule a retry for when the oldest pending entry is idle long enough.
 
-        If there are more deleted entries than this call may skip, it is soon, and continues after them.
+        If there are more deleted entries than this call may skip, the retry is soon, and starts after them.
+        The streams and groups are released: resolve() looks them up again.
         """
         oldest: cython.longlong = call.now
         time: cython.longlong
@@ -329,7 +334,7 @@ class XReadGroupRequest:
 def _ensure_pending_entry_loaded(
     stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t
 ) -> cython.bint:
-    """Require the run of a pending entry; return whether the entry exists."""
+    """Ensure that the run of a pending entry is loaded; return whether the entry exists."""
     entry: StreamId = StreamId(pending.ms_of(slot), pending.seq_of(slot))
     cold_reads.ensure_entries_loaded(stream, [entry])
     return stream.contains(entry.ms, entry.seq)
@@ -338,7 +343,7 @@ def _ensure_pending_entry_loaded(
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _may_exist(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
-    """Return whether a pending entry exists, or cannot be read: the next read reports that."""
+    """Return True if a pending entry exists or cannot be read; the next read reports the damage."""
     try:
         return stream.contains(pending.ms_of(slot), pending.seq_of(slot))
     except DamagedColdRun:

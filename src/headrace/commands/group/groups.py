@@ -222,9 +222,10 @@ def run_delete_consumer(call: Call) -> None:
 
 @cython.cfunc
 def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
-    """Give the pending entries of a consumer that is being removed to the one seen last, for ORDERED-BY.
+    """Give the pending entries of a consumer that is being removed to the one seen most recently.
 
-    They get the delivery time 0: they wait to be delivered again. Raises NoOtherConsumer.
+    Used for groups with ORDERED-BY. The entries get the delivery time 0: they wait to be delivered again.
+    Raises NoOtherConsumer.
     """
     pending: PendingEntries = group.pending
     stream: Stream | None = call.database.stream(call.argv[2])

@@ -70,7 +70,10 @@ def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
 def record_claim(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, word: bytes, last: bytes
 ) -> cython.void:
-    """Record the state of the pending entry; `word` is its ID, `last` the group's last ID."""
+    """Record the state of the pending entry, as an XACK if it has no owner.
+
+    `word` is the entry's ID, `last` the group's last ID.
+    """
     pending: PendingEntries = group.pending
     owner: Consumer | None = pending.owner_of(slot)
     if owner is None:
@@ -103,7 +106,7 @@ def record_claims(
 
 @cython.ccall
 def record_lost_entry(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
-    """Record that a pending entry was removed as its entry was deleted: an XCLAIM does that, too."""
+    """Record that a pending entry was removed because its entry was deleted: an XCLAIM removes it, too."""
     call.record([b"XCLAIM", key, group.name, consumer.name, b"0", word, b"JUSTID"])
 
 

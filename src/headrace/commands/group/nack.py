@@ -2,7 +2,7 @@
 
 XNACK key group <SILENT | FAIL | FATAL> IDS numids id [id …] [RETRYCOUNT count] [FORCE]
 
-They have no owner then, and a reader with CLAIM gets them first.
+Returned entries have no owner, and a reader with CLAIM gets them first.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _mode_of(word: bytes) -> cython.int:
 
 
 def run(call: Call) -> None:
-    """XNACK: return entries; reply how many. An entry named twice is returned twice, and comes last."""
+    """XNACK: return entries; reply how many. An entry named twice counts twice, and moves to the end."""
     argv: list[bytes] = call.argv
     stream: Stream = members.stream_of_group(call)
     group: Group | None = stream.group(argv[2])

@@ -39,7 +39,7 @@ RETRY_MS = cython.declare(cython.longlong, 1000)
 def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.int:
     """Look up the values of pending entries that the order does not know yet; return how many were visited.
 
-    At most PENDING_READ_MAX are visited. At the end `are_values_read` of the order is set: whether all were.
+    At most PENDING_READ_MAX are visited. Sets order.are_values_read to whether no entry is left to visit.
     """
     lookup: EntryLookup = EntryLookup(stream)
     entry: StreamIterator | None
@@ -110,7 +110,7 @@ def deliver_in_order(reply: StreamReply, order: KeyOrder) -> cython.void:
 
 @cython.cfunc
 def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup) -> cython.int:
-    """Write the entries of a queue that is due; return how many were removed or given up."""
+    """Write the entries of a queue that is due; return how many entries could not be delivered."""
     slots: list[int] = order.take_delivered(queue)
     given_up: list[int] = []
     pending: PendingEntries = reply.group.pending
@@ -168,7 +168,7 @@ def _is_before(pending: PendingEntries, slot: cython.Py_ssize_t, other: cython.P
 def _write_waiting(
     reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup, rest: cython.int
 ) -> cython.int:
-    """Write waiting entries of a queue; return how many were removed or given up, at most `rest`."""
+    """Write waiting entries of a queue; return how many could not be delivered, at most `rest`."""
     slot: cython.Py_ssize_t
     outcome: cython.int
     lost: cython.int = 0
@@ -186,7 +186,7 @@ def _write_waiting(
 
 @cython.cfunc
 def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
-    """Write and deliver new entries; let those wait whose value another consumer holds."""
+    """Write and deliver new entries; those with a value that another consumer holds wait."""
     call: Call = reply.call
     group: Group = reply.group
     stream: Stream = reply.stream

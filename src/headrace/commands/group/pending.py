@@ -134,9 +134,9 @@ def write_entries_from_slot(
 
 @cython.cfunc
 def idle_entries_or_none(pending: PendingEntries, until_ms: cython.longlong) -> list[IdleEntry] | None:
-    """Return the entries that are unowned or were delivered by then, in ID order; None if there are many.
+    """Return the entries that are unowned or delivered by `until_ms`, in ID order; None if there are many.
 
-    They are the first in delivery order: a search by ID would examine all others.
+    They are the first ones in delivery order; a search by ID would examine all others, too.
     """
     found: list[IdleEntry] = []
     slot: cython.Py_ssize_t = pending.first_by_delivery()
@@ -176,7 +176,10 @@ def write_idle(
 
 @cython.cfunc
 def write_entry(call: Call, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.void:
-    """Write ID, consumer, idle time and delivery count of one entry; an unowned one has no idle time."""
+    """Write ID, consumer, idle time in milliseconds and delivery count of one entry.
+
+    An unowned entry has an empty consumer and the idle time -1.
+    """
     reply: ReplyWriter = call.reply
     owner: Consumer | None = pending.owner_of(slot)
     reply.array(4)

@@ -54,7 +54,7 @@ def cost_of_passing(stream: Stream, pending: PendingEntries, slot: cython.Py_ssi
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def may_be_added_again(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
-    """Return whether a deleted entry has an ID above the last one: XSETID has lowered it."""
+    """Return whether a deleted entry has an ID above the stream's last one, which XSETID has lowered."""
     return stream_id.before(stream.last_ms, stream.last_seq, pending.ms_of(slot), pending.seq_of(slot))
 
 
@@ -254,9 +254,9 @@ class StreamReply:
     def redeliver(self, slot: cython.Py_ssize_t, lookup: EntryLookup) -> cython.int:
         """Write a pending entry and make it the consumer's, if it may be delivered again.
 
-        Returns ENTRY_REDELIVERED; ENTRY_REMOVED, if the entry is deleted from the stream: it is acknowledged;
+        Returns ENTRY_REDELIVERED; ENTRY_REMOVED, if the stream has lost the entry: it is no longer pending;
         ENTRY_GIVEN_UP, if it was delivered often enough: the engine will move it to the dead letters; or
-        ENTRY_LEFT_PENDING, if that has just failed, and is tried again later.
+        ENTRY_LEFT_PENDING, if that move has just failed and will be tried again later.
         """
         call: Call = self.call
         group: Group = self.group

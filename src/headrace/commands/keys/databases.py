@@ -101,7 +101,7 @@ def run_dbsize(call: Call) -> None:
 
 @cython.cfunc
 def check_flush_options(argv: list[bytes]) -> cython.void:
-    """Raise InvalidSyntax for options but ASYNC and SYNC, which have no effect: keyspace/lazy_free.py."""
+    """Raise InvalidSyntax for options other than ASYNC or SYNC (no effect: see keyspace/lazy_free.py)."""
     if len(argv) > 2:
         raise InvalidSyntax()
     if len(argv) == 2 and not (

@@ -1,9 +1,9 @@
 """DUMP and RESTORE: a value as one string that Redis and its relatives accept, and back.
 
-    type byte | the value as in a snapshot | version, 2 bytes | CRC-64 of all before, 8 bytes
+    type byte | the value as in a snapshot | version, 2 bytes | CRC-64 of everything before it, 8 bytes
 
-Key and expiry are not included. The effect of RESTORE is itself with an absolute expiry and ABSTTL, or DEL if
-that time has passed.
+Key and expiry are not included. The effect of RESTORE is a RESTORE with an absolute expiry and ABSTTL, or DEL
+if that time has passed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def parse_restore_options(call: Call) -> tuple[bool, bool]:
 
 
 def restore_expiry_ms(call: Call, absolute: bool) -> int:
-    """Return when the key is to expire, in milliseconds since 1970; -1 means never (a ttl of 0)."""
+    """Return when the key will expire, in milliseconds since 1970; -1: never (a ttl of 0). Raises BadTtl."""
     ttl = parse_i64(call.argv[2])
     if ttl < 0:
         raise BadTtl()

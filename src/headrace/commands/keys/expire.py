@@ -85,7 +85,10 @@ def set_expiry(call: Call, key: bytes, moment: cython.longlong) -> cython.void:
 
 @cython.cfunc
 def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython.void:
-    """Set the expiry to base plus the given amount, if the conditions hold; reply whether they did."""
+    """Set the expiry to base (in milliseconds) plus the given amount, if the conditions hold.
+
+    Replies 1 if so, or 0 if they do not hold or there is no key. A time that has passed removes the key.
+    """
     database: Database = call.database
     key: bytes = call.argv[1]
     conditions: cython.int = parse_conditions(call.argv)

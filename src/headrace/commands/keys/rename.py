@@ -69,7 +69,10 @@ def notify_overwritten(database: Database, key: bytes, former: bytes, value: obj
 
 @cython.cfunc
 def rename(call: Call, replace: cython.bint) -> cython.bint:
-    """Move the value to the other key; return False, and change nothing, if that exists and not `replace`."""
+    """Move the value to the other key; return whether it was moved. Raises NoSuchKey.
+
+    Without `replace`, nothing is changed if the other key exists.
+    """
     database: Database = call.database
     key: bytes = call.argv[1]
     target: bytes = call.argv[2]

@@ -144,7 +144,7 @@ def run_shutdown(call: Call) -> None:
 
 
 def never_serve(call: Call) -> bool:
-    """The `serve` function of a SHUTDOWN that waits for replicas: it has no reply, unless it fails."""
+    """Return False: a SHUTDOWN that waits for replicas gets no reply, unless it fails."""
     return False
 
 

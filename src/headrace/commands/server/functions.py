@@ -56,7 +56,7 @@ def key_positions(argv: list[bytes]) -> list[int]:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
-    """Return how many keys follow: argv[2]. Raises CommandError."""
+    """Return the number of keys, which argv[2] gives. Raises CommandError."""
     count: cython.longlong
     try:
         count = arguments.parse_i64(argv[2])

@@ -1,4 +1,4 @@
-"""The order of INFO's fields: Redis 8.2's, with the fields that only Headrace has after related ones.
+"""The order of INFO's fields: that of Redis 8.2. Fields that only Headrace has follow related ones.
 
 Some clients and exporters read INFO by position, or compare it line by line.
 """

@@ -34,7 +34,7 @@ def all_commands(call: Call) -> list[Command]:
 
 
 def top_level_commands(call: Call) -> list[Command]:
-    """Return all commands without subcommands."""
+    """Return all commands, but not their subcommands."""
     return [command for command in all_commands(call) if command.name_argument_count == 1]
 
 
@@ -130,7 +130,7 @@ def run_count(call: Call) -> None:
 
 
 def documentation(command: Command) -> dict[bytes, Any]:
-    """Return the fields of COMMAND DOCS. The whole syntax is one argument, for hints to show."""
+    """Return the fields of COMMAND DOCS. The whole syntax is one argument, so that clients can show it."""
     facts: dict[bytes, Any] = {
         b"summary": command.summary.encode(),
         b"since": command.since.encode(),
@@ -180,7 +180,7 @@ def run_list(call: Call) -> None:
 
 
 def command_and_keys(call: Call) -> tuple[Command, list[bytes]]:
-    """Return the command in the arguments of COMMAND GETKEYS, and its keys."""
+    """Return the command in the arguments of COMMAND GETKEYS, and its keys. Raises CommandError."""
     request = call.argv[2:]
     command = find_command(call, request)
     if command is None:

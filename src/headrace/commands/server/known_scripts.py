@@ -1,12 +1,11 @@
-"""Scripts that run without Lua: the three of redis-py's Lock, which task queues use, and the one by which
-`headrace trim` trims.
+"""Scripts that run without Lua: three of redis-py's Lock, which task queues use, and one of `headrace trim`.
 
 A script is identified by the digest of its text with each run of white space replaced by one blank, so its
 indentation does not matter. Its effect is implemented here: that is faster, and needs no lupa.
 
     release          remove the lock's key, if it still holds the owner's token
-    extend           prolong the lock: by so many milliseconds, or to so many from now on
-    reacquire        set the lock's time to live to so many milliseconds from now on
+    extend           prolong the lock by a number of milliseconds, or set its time to live
+    reacquire        set the lock's time to live in milliseconds
 
     trim_archived    trim entries below an ID that no group needs, if a certain entry still exists
 """
@@ -98,7 +97,7 @@ def trim_archived(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Trim entries that no group needs; return how many were removed, or -1 if the anchor is missing.
 
     In Lua the script returns -1, too, if a group needs an entry before that ID, because a server that runs it
-    may have no ACKED. Here such entries stay and the others go, so that a busy group does not stop the trim.
+    may have no ACKED. Here such entries stay and the others are removed: a busy group does not stop the trim.
 
     words: the ID to trim up to, the anchor's ID, `=` or `~`, and for `~` the maximum number of entries.
     """
@@ -148,7 +147,7 @@ def mark_if_native(script: Script) -> None:
 
 
 def run_known(call: Call, script: Script, key_count: int) -> bool:
-    """Run the script if it is one of those here and has enough arguments; return whether it was."""
+    """Run the script if it is one of those here and has enough arguments; return whether it was run."""
     if script.native_digest is None:
         return False
     run, keys_least, words_least = SCRIPTS_BY_DIGEST[script.native_digest]

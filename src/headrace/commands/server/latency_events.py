@@ -1,7 +1,7 @@
 """Latency events: what delayed the server, when, and for how many milliseconds.
 
     command        the execution of a command without the flag `fast` took at least latency-monitor-threshold
-    fast-command   that of a command with this flag did
+    fast-command   the execution of a command with this flag took that long
 
 For each event the latest 160 samples are kept, at most one for each second: the worst of that second.
 """

@@ -1,7 +1,7 @@
 """MEMORY STATS, MALLOC-STATS and DOCTOR: the process's memory, as numbers and in words.
 
-There is no allocator of our own to ask. Known are the accounted memory of keys and values (`used_memory`) and
-the process's resident set. Only the latter contains the buffers of clients.
+The allocators report no figures. Two numbers are known: the accounted memory of keys and values
+(`used_memory`) and the process's resident set. Only the latter contains the buffers of clients.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def run_bgsave(call: Call) -> None:
 
 
 def run_lastsave(call: Call) -> None:
-    """LASTSAVE: reply with the time of the last snapshot."""
+    """LASTSAVE: reply with the time of the last snapshot, in seconds since 1970."""
     call.reply.integer(call.server.last_save_s())
 
 
@@ -94,7 +94,7 @@ def parse_replica_count(text: bytes) -> int:
 
 
 def run_waitaof(call: Call) -> None:
-    """WAITAOF: wait until the caller's writes are synced: here, if asked, and on a number of replicas."""
+    """WAITAOF: wait until the caller's writes are synced here (numlocal 1) and on a number of replicas."""
     local = parse_i64(call.argv[1])
     if not 0 <= local <= 1:
         raise BadLocalCount()

@@ -61,7 +61,7 @@ def key_positions(argv: list[bytes]) -> list[int]:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
-    """Return how many keys follow: argv[2]. Raises CommandError."""
+    """Return the number of keys, which argv[2] gives. Raises CommandError."""
     count: cython.longlong = arguments.parse_i64(argv[2])
     if count > len(argv) - 3:
         raise TooManyKeys()
@@ -71,7 +71,7 @@ def key_count(argv: list[bytes]) -> cython.Py_ssize_t:
 
 
 def load_script(call: Call, text: bytes, keeps: bool) -> Script:
-    """Return the script with that text; load it if it is not. Raises CommandError.
+    """Return the script with that text, and load it if necessary. Raises CommandError.
 
     keeps: never drop it to make room for others (SCRIPT LOAD).
     """
@@ -108,7 +108,7 @@ def run_script(
     count: cython.Py_ssize_t,
     read_only: cython.bint,
 ) -> cython.void:
-    """Run a loaded script with the keys and arguments of the request; count: of the keys."""
+    """Run a loaded script with the arguments of the request, of which `count` are keys."""
     flags: cython.longlong
     if not read_only and script.native_digest is not None and known_scripts.run_known(call, script, count):
         return
@@ -189,7 +189,10 @@ def run_flush(call: Call) -> None:
 
 
 def kill_running_script(call: Call, is_function: bool) -> None:
-    """End the script or function that runs, unless it has written."""
+    """End the script, or with `is_function` the function, that is running.
+
+    Raises CommandError if none is running, it has written, or it is of the other kind.
+    """
     running = call.engine.scripts.running
     if running is None:
         raise NoScriptRunning()

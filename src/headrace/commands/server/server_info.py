@@ -1,6 +1,6 @@
 """INFO: statistics of the server, in sections of name:value lines with Redis's names.
 
-The engine's own fields are here. The server interface adds its own; of duplicates its value is shown.
+The engine's own fields are here. The server interface adds its own, which replace those of the same name.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def replication(call: Call) -> InfoFields:
 
 
 def commandstats(call: Call) -> InfoFields:
-    """Return for each called command: calls, time, rejected and failed calls."""
+    """Return for each requested command: calls, time in microseconds, rejected and failed calls."""
     return [
         (
             f"cmdstat_{row.command.name.decode()}",
@@ -197,7 +197,7 @@ def latencystats(call: Call) -> InfoFields:
 
 
 def cluster(call: Call) -> InfoFields:
-    """Return the fields of the cluster section: there is none."""
+    """Return the fields of the cluster section: there is no cluster."""
     return [("cluster_enabled", 0)]
 
 
@@ -257,7 +257,7 @@ SECTIONS: list[tuple[str, str, Callable[[Call], InfoFields], bool]] = [
 
 
 def run_info(call: Call) -> None:
-    """INFO: reply with the named sections, `default` if none is named; `all` and `everything` are all."""
+    """INFO: reply with the named sections, `default` if none is named; `all` and `everything` name all."""
     asked = {word.decode("utf-8", "replace").lower() for word in call.argv[1:]} or {"default"}
     everything = bool(asked & {"all", "everything"})
     blocks = []

@@ -234,7 +234,7 @@ def parse(call: Call) -> XAddRequest:
 
 @cython.cfunc
 def _is_no_option(word: bytes) -> cython.bint:
-    """Return True if the argument begins as an ID, with a digit or `*`; other ones may be options."""
+    """Return True if the argument is empty or begins like an ID, with a character up to `9`."""
     p: cython.p_const_uchar = word
     return len(word) == 0 or p[0] <= 57
 
@@ -263,7 +263,10 @@ def _read_options(request: XAddRequest, call: Call, argv: list[bytes]) -> cython
 
 
 def run(call: Call) -> None:
-    """XADD: append the entry, reply with its ID, trim the stream; record it with the ID and an exact trim."""
+    """XADD: append the entry, reply with its ID, trim the stream; record it with the ID and an exact trim.
+
+    The reply is null, and nothing is added, if NOMKSTREAM or IFLAST prevents it.
+    """
     request: XAddRequest = parse(call)
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
@@ -351,7 +354,7 @@ def schedule(call: Call) -> None:
 
 
 def check_stream_not_full(call: Call, key: bytes, stream: Stream, rules: StreamRules) -> None:
-    """Raise StreamFull if the rules of the stream do not let it grow."""
+    """Raise StreamFull, and count the rejection, if the rules of the stream do not let it grow."""
     archived = watermark.archived_id(call.database, key, stream) if rules.keep_unarchived else None
     limit = retention.reached_limit_name(stream, rules, archived)
     if limit:

@@ -2,8 +2,8 @@
 
 XCFGSET key [MKSTREAM] [IDMP-DURATION seconds] [IDMP-MAXSIZE count] [rule value …]
 
-The rules, an extension of Headrace, are those of streams/rules.py; MKSTREAM, another one, creates an empty
-stream if there is none.
+The rules are those of streams/rules.py. MKSTREAM creates an empty stream if there is none. Both are
+extensions of Headrace.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def open_cold_storage(call: Call) -> None:
 
 
 def store_empty_stream(call: Call, stream: Stream) -> None:
-    """Store a new stream; the effect is an XADD that is trimmed at once, which all servers understand."""
+    """Store a new stream; the effects, XADD with a trim and XSETID, are known to all servers."""
     key: bytes = call.argv[1]
     call.database.put(key, stream)
     call.database.mark_modified(key)

@@ -106,16 +106,16 @@ def run(call: Call) -> None:
         if stream.delete(wanted.ms, wanted.seq):
             deleted += 1
     if deleted > 0:
-        call.keyspace.changes += deleted - 1  # changed() counts one
+        call.keyspace.changes += deleted - 1  # finish_change() counts one
         call.finish_change(key, "t", b"xdel", argv)
     call.reply.integer(deleted)
 
 
 @cython.cfunc
 def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[StreamId]) -> list[StreamId]:
-    """Require the cold runs that the deletion by this policy needs; return the IDs that it concerns.
+    """Ensure that the cold runs needed for the deletion by this policy are loaded; return the IDs to process.
 
-    If a log is replayed, those whose run cannot be read are not among them; DELREF drops their references.
+    When a log is replayed, IDs whose run cannot be read are left out; DELREF drops the references to them.
     """
     if stream.run_count() == 0:
         return ids

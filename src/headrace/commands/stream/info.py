@@ -166,7 +166,7 @@ def extra_pair_count(stream: Stream) -> cython.Py_ssize_t:
 
 @cython.cfunc
 def write_cold(reply: ReplyWriter, stream: Stream) -> cython.void:
-    """Write what is in cold files instead of in memory; nothing if there is nothing."""
+    """Write how much is in cold files instead of in memory; nothing if there are no cold files."""
     cold: ColdPart | None = stream.cold
     if cold is None or cold.totals.run_count == 0:
         return

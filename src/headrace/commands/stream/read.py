@@ -160,7 +160,7 @@ class XReadRequest:
 
     @cython.cfunc
     def index_lowest_ids(self) -> cython.void:
-        """Compute `lowest`, for may_be_served()."""
+        """Compute `lowest_ids`, for may_be_served()."""
         i: cython.Py_ssize_t
         after: StreamId | None
         lowest: StreamId | None

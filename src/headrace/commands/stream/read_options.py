@@ -145,7 +145,7 @@ class ReadOptions:
     @cython.ccall
     @cython.exceptval(check=False)
     def deadline(self, now: cython.longlong) -> cython.longlong:
-        """Return the deadline of a wait that begins now; 0 means never."""
+        """Return the deadline of a wait that begins now, in milliseconds since 1970; 0 means never."""
         return now + self.block_ms if self.block_ms > 0 else 0
 
 

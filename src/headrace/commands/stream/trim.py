@@ -122,7 +122,10 @@ class TrimOptions:
 
     @cython.cfunc
     def read(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Read the option at `at`; return the index after it, or `at` if it is none or has no value."""
+        """Read the trim option at `at`; return the index after it.
+
+        Returns `at` if there is no trim option, or if its value is missing.
+        """
         word: bytes = argv[at]
         if at + 1 < len(argv):
             after: cython.Py_ssize_t = self._read_valued(word, argv, at)
@@ -196,9 +199,9 @@ class TrimOptions:
 
     @cython.cfunc
     def require_cold_run(self, call: Call, stream: Stream, added: cython.ulonglong) -> cython.void:
-        """Make sure, before any change, that the cold runs can be read without which the trim would fail.
+        """Ensure, before any change, that the cold runs needed for the trim can be read.
 
-        In a log that is replayed, the trim is left out if that is impossible.
+        When a log is replayed and a run cannot be read, the trim is left out.
 
         Args:
             added: how many entries the same command adds before the trim.
@@ -234,9 +237,9 @@ class TrimOptions:
     def apply(self, call: Call, stream: Stream) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
-        It ends before a run that cannot be read. If replicas need older forms of commands, `deletions` gets
-        what a policy other than KEEPREF removes. Raises DamagedColdRun if no entry was removed before such a
-        run; require_cold_run() has found it readable then. In a log that is replayed, it does not fail.
+        The trim ends before a run that cannot be read. It raises DamagedColdRun if it has removed no entry by
+        then, although require_cold_run() could read the run; in a replay of a log it never fails. If replicas
+        need older forms of commands, `deletions` gets what a policy other than KEEPREF removes.
         """
         if (
             not call.policy.leaves_out_unreadable
@@ -279,7 +282,7 @@ class TrimOptions:
 
     @cython.cfunc
     def _last_removed_id(self, stream: Stream, added: cython.ulonglong) -> StreamId:
-        """Return the greatest ID that an exact trim may remove; of MAXLEN, the last one of its node."""
+        """Return the greatest ID that an exact trim may remove; for MAXLEN, the last ID of its node."""
         if self.strategy == MINID:
             return StreamId(self.minid_ms, self.minid_seq).predecessor()
         node: Node
@@ -326,7 +329,7 @@ class TrimOptions:
     def check_strict_add(
         self, call: Call, key: bytes, stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong
     ) -> cython.void:
-        """As check_strict(), for the trim of an XADD after the entry ms-seq was added."""
+        """Raise EntriesKept if STRICT rejects the trim of an XADD that adds the entry ms-seq first."""
         if self.strategy == NO_TRIM:
             return
         acked_only: cython.bint = self.policy == references.ACKED
@@ -466,7 +469,7 @@ def trim_stream(call: Call) -> cython.longlong:
             trim.replace_by_exact_trim(stream, effect)
             if trim.deletions is not None:
                 redis7_forms.add_form_of_trim(call, effect, stream, trim.deletions)
-        call.keyspace.changes += removed - 1  # changed() counts one
+        call.keyspace.changes += removed - 1  # finish_change() counts one
         call.finish_change(key, "t", b"xtrim", effect)
     return removed
 

@@ -1,11 +1,11 @@
 """Removals in a log that need a cold run which cannot be read: they are left out when the log is replayed.
 
-When the command ran, the run could be read; now its file is damaged or missing, or the object store is away.
-An error would be wrong: an XADD that trims would lose its entry, and an XDEL all of its deletions. So what
-can be removed is removed. The cold part of the stream records the greatest ID up to which entries may be
-there that should not be. As long as the first entry is not after it, the log is not rewritten, because it has
-the only record of the removal (persistence/rdb/stream_writer.py). The same holds for pending entries if a
-trim with DELREF was left out. The next start tries again.
+When the command ran, the run could be read; now its file is damaged or missing, or the object store cannot
+be reached. An error would be wrong: an XADD that trims would lose its entry, and an XDEL all its deletions.
+So what can be removed is removed. The cold part of the stream records the greatest ID up to which entries may
+remain that should have been removed. As long as the first entry is not after that ID, the log is not
+rewritten: it has the only record of the removal (persistence/rdb/stream_writer.py). The same holds for
+pending entries if a trim with DELREF was left out. The next start tries again.
 
 A replica does not leave out removals: it asks for a new copy of the data (replication/stream_applier.py).
 """

@@ -148,7 +148,7 @@ def run_lcs(call: Call) -> None:
 def write_indexes(
     call: Call, common: Subsequence, least: cython.longlong, with_lengths: cython.bint
 ) -> cython.void:
-    """Reply with the runs of matches that have at least that length, and the length of all."""
+    """Reply with the runs of at least `least` matches, and the length of the whole subsequence."""
     runs = [run for run in common.match_runs() if run[2] >= least]
     call.reply.map(2)
     call.reply.bulk(b"matches")

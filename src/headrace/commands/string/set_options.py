@@ -5,8 +5,9 @@ SET    [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]
 MSETEX [NX | XX] [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | KEEPTTL]
 GETEX  [EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds | PERSIST]
 
-After a comparison, the same one may follow with another operand, which replaces the first, and so may NX or
-XX: then both conditions must hold. Redis 8 accepts that, too, and writes it to its log and its replicas.
+A comparison may be repeated with another operand, which replaces the first one. NX or XX may follow a
+comparison: then both conditions must hold. Redis 8 accepts both forms, and writes them to its log and to
+its replicas.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def digest_of(value: bytes | bytearray) -> bytes:
 
 @cython.cfunc
 def comparison_holds(condition: cython.int, value: bytes | bytearray, operand: bytes) -> cython.bint:
-    """Return whether the comparison holds for an existing string. Raises BadDigest if the operand is none."""
+    """Return whether the comparison holds for an existing string. Raises BadDigest if it lacks 16 digits."""
     if condition == IF_EQUAL:
         return value == operand
     if condition == IF_NOT_EQUAL:

@@ -43,7 +43,10 @@ def read_for_update(call: Call, key: bytes) -> bytes | bytearray | None:
 
 @cython.cfunc
 def store_without_expiry(call: Call, key: bytes, value: bytes, effect: list[bytes] | None) -> cython.void:
-    """Store the value without expiry, whatever the key held. effect: None if the caller records one."""
+    """Store the value without expiry, whatever the key held. effect: None if the caller records one.
+
+    Raises EntriesKept if the rule STRICT of a stream at the key forbids its removal.
+    """
     if len(call.keyspace.rule_registry.streams):
         strict_rules.check_key_removal(call, call.database, key)
     call.database.put(key, value)
@@ -54,7 +57,7 @@ def store_without_expiry(call: Call, key: bytes, value: bytes, effect: list[byte
 
 @cython.cfunc
 def store_with_expiry(call: Call, key: bytes, value: bytes, moment: cython.longlong) -> cython.void:
-    """As store_without_expiry(), with an expiry in milliseconds since 1970; the effect is recorded."""
+    """Store the value with an expiry in milliseconds since 1970; record the effect. Raises EntriesKept."""
     effect = [b"SET", key, value, b"PXAT", b"%d" % moment] if call.effects.recording else None
     store_without_expiry(call, key, value, effect)
     call.database.set_expiry(key, moment)
@@ -63,7 +66,7 @@ def store_with_expiry(call: Call, key: bytes, value: bytes, moment: cython.longl
 
 @cython.cfunc
 def store_keeping_expiry(call: Call, key: bytes, value: bytes) -> cython.void:
-    """As store_without_expiry(), but an expiry of the key stays; the effect is recorded."""
+    """Store the value, keep the expiry of the key, and record the effect. Raises EntriesKept."""
     database: Database = call.database
     if not database.contains(key):
         store_without_expiry(call, key, value, [b"SET", key, value] if call.effects.recording else None)
@@ -79,7 +82,7 @@ def store_keeping_expiry(call: Call, key: bytes, value: bytes) -> cython.void:
 
 @cython.cfunc
 def conditions_of_set_hold(call: Call, options: SetOptions, key: bytes) -> cython.bint:
-    """Return whether the conditions of SET hold. Raises WrongType if one would compare another type."""
+    """Return whether the conditions of SET hold. Raises WrongType or BadDigest if one cannot be compared."""
     comparison: cython.int = options.comparison
     if options.condition != set_options.ALWAYS and (
         call.database.contains(key) != (options.condition == set_options.IF_PRESENT)

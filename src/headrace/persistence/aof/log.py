@@ -566,7 +566,7 @@ class Log:
         self._use(file)
 
     def _adopt(self, rewrite: PendingRewrite, unlocked: UnlockedContextFactory) -> bool:
-        """Replace all older files by the new base. False, or an OSError: nothing has changed."""
+        """Replace all older files by the new base. On False or an OSError, nothing has changed."""
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
         history = [line for line in self.manifest.lines() if line != rewrite.incr]
@@ -629,14 +629,14 @@ class Log:
     def _store(self, manifest: Manifest) -> None:
         """Store the manifest. After an OSError the old one is in place.
 
-        After ManifestNotDurable: see _flush().
+        If it returns, but the manifest is not durable, `_unsettled` is set: _flush() stores it again.
         """
         manifest.write_temporary(self.files, self.names)
         self._replace_manifest(manifest)
         self._settle_manifest(nullcontext)
 
     def _replace_manifest(self, manifest: Manifest) -> None:
-        """Put a prepared manifest in place; _settle_manifest() must follow."""
+        """Put a prepared manifest in place; _settle_manifest() must follow. _flush() retries a failure."""
         self.manifest = manifest
         self._keep_cold_files(manifest, False)
         try:
@@ -647,7 +647,7 @@ class Log:
             self._report_unsettled(error)
 
     def _settle_manifest(self, unlocked: UnlockedContextFactory) -> None:
-        """Sync the directory of a new manifest. After a failure it is not durable: see _flush()."""
+        """Sync the directory of a new manifest. If that fails, the manifest is not durable: see _flush()."""
         if not self._directory_due:
             return
         try:
@@ -664,7 +664,10 @@ class Log:
             self._keep_cold_files(self.manifest, True)
 
     def _keep_cold_files(self, manifest: Manifest, settled: bool) -> None:
-        """Keep the cold files of a manifest, and no others if it is settled, when no run needs them."""
+        """Keep the cold files that a manifest names; if it is not settled, also those kept before.
+
+        Files that a run in memory needs are kept in any case.
+        """
         names = manifest.cold_names()
         self._cold_names = names if settled else self._cold_names | names
         if self.cold_files is not None:

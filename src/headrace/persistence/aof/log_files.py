@@ -80,7 +80,7 @@ def cold_file_lines(
     Raises OSError if one is missing, too short or another file, and not in an object store either.
 
     Args:
-        known: the identities of the files that were written; one that is not in it is not compared.
+        known: the identities of the files that were written, by name; other files are not compared.
     """
     for file in references:
         written = known.get(file.name)
@@ -117,7 +117,8 @@ def prepare_cold_directory(files: DataDirectory, names: LogFileNames, cold_files
 def remove_unlogged_orphans(files: DataDirectory, names: LogFileNames, cold_files: ColdFiles) -> None:
     """Remove the cold files that nothing refers to. Call it when the data are loaded and the log is off.
 
-    The cold files of a log that is on disk, but not in use, are kept. Raises OSError; Damaged for a manifest.
+    The cold files of a log that is on disk, but not in use, are kept. Raises OSError, and
+    Damaged if its manifest is damaged.
     """
     if files.exists(names.manifest):
         files.sync_directory(names.directory)  # a power cut would bring back the manifest before this one

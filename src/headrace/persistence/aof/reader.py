@@ -13,8 +13,8 @@ r"""Read a log: pass each record to a function, and report damage by its byte of
 After a power cut a log may end anywhere. That is not damage if the rest could be the beginning of a valid
 record: `cut_within` names what is incomplete, and the file may continue at `valid_end`. The grammar is
 checked strictly, every \r\n included, so that a wrong byte in the middle of a file is not mistaken for a
-missing tail. A wrong length can look like one: so the rest is damage if a commit in it has its right
-checksum.
+missing tail. A wrong length can look like a missing tail. So the rest counts as damage if it contains a
+commit with a correct checksum.
 """
 
 from __future__ import annotations
@@ -434,7 +434,7 @@ class LogReader(ReadBuffer):
         self.crc_end = self.verified_end = self.record_offset + len(line)
 
     def _expect_torn_end(self) -> None:
-        """Raise Damaged if a commit with its right checksum follows the incomplete record."""
+        """Raise Damaged if a commit with a correct checksum follows the incomplete record."""
         rest: bytes = mem.to_bytes(self.p, self.at, self.filled - self.at)
         rest += self.source.read(INTACT_SEARCH_MAX)
         at: cython.Py_ssize_t = rest.find(CHECKSUM_PREFIX)

@@ -287,7 +287,10 @@ def consumer_commands(key: bytes, group: Group) -> Iterator[list[bytes]]:
 
 
 def nack_commands(key: bytes, group: Group, unowned: list[list[bytes]]) -> Iterator[list[bytes]]:
-    """Yield a command for each run of unowned entries, (ID, count) in order of release, with equal counts."""
+    """Yield a command for each run of unowned entries with equal counts, of NACKED_PER_COMMAND at most.
+
+    unowned: the ID and the count of each entry, in order of release.
+    """
     run: list[bytes] = []
     at: cython.Py_ssize_t
     for at in range(len(unowned)):

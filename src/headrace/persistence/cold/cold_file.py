@@ -16,7 +16,7 @@ are unsigned and big-endian, checksums XXH3-64.
     index    of each run: offset, 8 | bytes, 8 | checksum, 8
     footer   offset of the index, 8 | number of runs, 8 | checksum, 8 | "COLD-END"
 
-The checksum of the header and that of a run cover all bytes of them before it. The one of the footer covers
+The checksum of the header or of a run covers all its bytes before the checksum. That of the footer covers
 the index and the two numbers. The keys of a run ascend. Zlib or Zstandard pack the nodes: see codec.py.
 """
 
@@ -123,7 +123,7 @@ def stated_run_size(head: bytes) -> int:
     """Return the size of the run that begins with these bytes, as its header states it.
 
     Raises:
-        DamagedBytes: if no run begins so.
+        DamagedBytes: if they are not the header of a run.
     """
     if len(head) < RUN_HEADER_STRUCT.size or not head.startswith(RUN_TAG):
         raise DamagedBytes("no run begins here")
@@ -159,7 +159,7 @@ def unpack_run(data: bytes, checksum: int) -> list[tuple[bytes, bytearray]]:
 
 
 def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
-    """Return the decompressed bytes of a stored run, and its number of nodes. Raises as unpack_run()."""
+    """Return the decompressed bytes of a stored run, and its number of nodes. Errors: see unpack_run()."""
     if run_checksum(data) != checksum:
         raise DamagedBytes("another run is stored there")
     if stated_run_size(data) != len(data):
@@ -187,7 +187,7 @@ def index_and_footer(entries: Sequence[IndexEntry], offset: int) -> bytes:
 
 
 def index_size(runs: int) -> int:
-    """Return the size of the index and the footer of a file with so many runs."""
+    """Return the size of the index and the footer of a file with this number of runs, in bytes."""
     return INDEX_ENTRY_STRUCT.size * runs + FOOTER_BYTES
 
 

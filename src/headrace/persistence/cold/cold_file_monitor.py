@@ -43,7 +43,7 @@ RunWithKeyspace = Callable[[Callable[[], None]], object]  # runs a function wher
 
 
 class _DamagedFile:
-    """A file that is not as it was written, and the runs that need it; None: they were not found yet."""
+    """A file that is not as it was written. `runs` are those in it that are needed; None: not found yet."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -124,7 +124,7 @@ class ColdFileMonitor:
         return "", found
 
     def _locate_and_warn(self, name: str, damaged: _DamagedFile, is_missing: bool) -> None:
-        """Find the runs that need a file, and log a warning; the next check tries again if that fails."""
+        """Find the needed runs of a file, and log a warning; the next check tries again if that fails."""
         runs: set[IndexEntry] = set()
         ranges: dict[bytes, list[ColdRun]] = {}
         steps = _runs_in(self._keyspace(), name)
@@ -191,7 +191,7 @@ class ColdFileMonitor:
         return os.path.abspath(files.path(path)) if isinstance(files, DiskDirectory) else path
 
     def _write_again(self, name: str, damaged: _DamagedFile, kept: KeptFile) -> None:
-        """Write a file that was removed again. A later check compares its runs."""
+        """Restore a removed file from the one that is still open. A later check compares its runs."""
         if time.monotonic() < damaged.next_copy_s:
             return
         try:
@@ -206,7 +206,7 @@ class ColdFileMonitor:
             damaged.copy_error = what
 
     def _has_runs(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> bool:
-        """Return whether what has the name of a file now has all runs that are needed."""
+        """Return whether the file of this name now has all needed runs; False if it was tried before."""
         if found == damaged.tried:
             return False
         damaged.tried = found
@@ -225,7 +225,7 @@ class ColdFileMonitor:
         return True
 
     def _note_restored(self, name: str, damaged: _DamagedFile, found: FileIdentity) -> None:
-        """Use a file that was put back. It is in `damaged` until all of this is done."""
+        """Use a file that was put back. It stays in `damaged_files` until all of this is done."""
         self.files.accept_replaced_file(name, found)
         damaged.release()
         text = "cold file %s is back, with all runs that are needed"
@@ -234,7 +234,7 @@ class ColdFileMonitor:
 
 
 def _copy_command(kept: KeptFile, whole: str) -> str:
-    """Return the command that writes a removed file again."""
+    """Return the shell command that restores a removed file from its open descriptor."""
     return f"cp /proc/{os.getpid()}/fd/{kept.descriptor} {whole}"
 
 

@@ -13,7 +13,7 @@ from headrace.persistence.data_directory import DataDirectory
 class ColdFileWriter:
     """Appends runs to one cold file. After an OSError only abandon() may be called.
 
-    size is that of the file in bytes; synced_size and synced_run_count are bytes and runs as of the last
+    size is that of the file in bytes; synced_size and synced_run_count are its bytes and runs at the last
     sync.
     """
 
@@ -69,7 +69,7 @@ class ColdFileWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        """Close the file as of its last sync; remove it if it had no run by then. Ignores errors."""
+        """Cut the file to its last sync and close it; remove it if it had no run then. Ignores errors."""
         if self.sealed:
             return
         with contextlib.suppress(OSError):

@@ -421,10 +421,10 @@ class ColdFiles:
             ]
 
     def remove_orphans(self) -> tuple[int, int]:
-        """Remove orphans; return their number and bytes. Call it at the start, after set_needed_names() and
-        open().
+        """Remove orphans; return their number and bytes.
 
-        After an OSError the rest stays, until the next start.
+        Call it at the start, after set_needed_names() and open(). After an OSError the rest stays until the
+        next start.
         """
         removed = freed = 0
         with contextlib.suppress(OSError):

@@ -3,8 +3,8 @@
     appendonly.aof.manifest   # cold-owner 8a0f...   written with the first manifest that names cold files
     cold/owner                8a0f...                written when that manifest is durable
 
-A copy of a data directory has both texts. As long as there is no file, no manifest has named cold files, or
-an older version of Headrace has written it.
+A copy of a data directory has both texts. If the file `owner` is missing, no manifest has named cold files
+yet, or an older version of Headrace has written the manifest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def new_owner() -> str:
 def check_owner(files: DataDirectory, names: LogFileNames) -> None:
     """Raise ForeignColdFiles if there are cold files that belong to another log. Raises OSError.
 
-    If another log has left the directory without files, the record of it is removed. A manifest that names
+    If another log has left the directory without files, its file `owner` is removed. A manifest that names
     cold files and no owner is accepted: an older version of Headrace has written it. A damaged manifest is no
     error here: it is reported when it is read for the data.
     """
@@ -92,6 +92,6 @@ def read_owner(files: DataDirectory, directory: str) -> str:
 
 
 def write_owner(files: DataDirectory, directory: str, owner: str) -> None:
-    """Record durably whose the cold files in a directory are. Raises OSError."""
+    """Record durably which log the cold files in a directory belong to. Raises OSError."""
     path = f"{directory}/{COLD_OWNER}"
     replace_file(files, path, f"{path}.new", lambda file: write_all(file, owner.encode() + b"\n"))

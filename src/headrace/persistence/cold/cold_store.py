@@ -110,7 +110,7 @@ class ColdStore(RunStore):
     def remove_unreferenced(self) -> int:
         """Remove the files that nothing refers to; return how many were removed.
 
-        In a server another thread does this later, and checks the other files for changes. Then return 0.
+        In a server another thread does this later, and checks the other files for changes. Then it returns 0.
         """
         if self.run_in_background is None:
             return self.files.remove_unreferenced()

@@ -218,13 +218,13 @@ class ObjectStore:
         )
 
     def close(self) -> None:
-        """Prevent further retries. Attempts that have begun end by themselves."""
+        """Prevent further retries. Attempts that have begun are not interrupted."""
         self._closed.set()
 
     # ---- attempts
 
     def _client(self, seconds: float) -> Client:
-        """Return the client whose requests may take so many seconds. Raises StoreError."""
+        """Return the client whose requests may take this number of seconds. Raises StoreError."""
         client = self._clients.get(seconds)
         if client is None:
             try:
@@ -279,7 +279,7 @@ class ObjectStore:
 
 
 def _file_seconds(size: int) -> float:
-    """Return how long a request with so many bytes may take; one of few values, as each needs a client."""
+    """Return how many seconds a request of `size` bytes may take; few values, as each needs a client."""
     return FILE_ATTEMPT_S * (1 << (max(size - 1, 0) // FILE_BYTES).bit_length())
 
 

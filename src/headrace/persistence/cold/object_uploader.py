@@ -45,7 +45,7 @@ CLOSE_TIMEOUT_S = 2.0  # how long close() waits for a request to the store
 
 
 class ObjectUploader:
-    """Upload the cold files of one data directory to an object store; delete objects without a reference.
+    """Uploads the cold files of one data directory to an object store; deletes objects without a reference.
 
     attach() and begin() start it, close() ends it.
     """
@@ -56,8 +56,7 @@ class ObjectUploader:
         """Do no I/O yet.
 
         Args:
-            local_bytes: limit on the bytes of local files; those that are not uploaded yet stay beyond
-                it.
+            local_bytes: limit on the bytes of local files; those that are not uploaded yet may exceed it.
         """
         self.cold_files = cold
         self.store = store
@@ -104,7 +103,7 @@ class ObjectUploader:
             self.store.seconds = timeout
 
     def begin(self) -> None:
-        """Start the thread: the data are loaded, and the cold files that nothing refers to are removed."""
+        """Start the thread. Call it after the data are loaded and unreferenced cold files are removed."""
         for name in self.uploaded_files.names():
             if not self.cold_files.is_known(name):
                 self.uploaded_files.schedule_deletion(name)
@@ -183,7 +182,7 @@ class ObjectUploader:
         return True
 
     def _fail(self, error: Exception) -> None:
-        """Note that something failed, and log it if it is news."""
+        """Record an error, and log it if it differs from the last one."""
         if self._closed:
             return
         self._is_foreign = self._is_foreign or isinstance(error, ForeignStore)
@@ -194,7 +193,7 @@ class ObjectUploader:
         self.last_error = text
 
     def _claim(self) -> None:
-        """Learn whether the store is that of this directory. Raises ForeignStore, StoreError, OSError."""
+        """Claim the store for this directory. Raises ForeignStore, StoreError, OSError."""
         names = self.uploaded_files.names()
         some = self.uploaded_files.get(names[0]) if names else None
         self._own = store_identity.claim(self.cold_files.files, self.cold_files.directory, self.store, some)
@@ -269,14 +268,14 @@ class ObjectUploader:
         )
 
     def _record(self, write: Callable[[], None]) -> None:
-        """Change a record in the data directory, unless it is closed."""
+        """Call `write` to change files of the data directory. Raises StoreError after close()."""
         with self._disk_lock:
             if self._closed:
                 raise StoreError("the server is closing")
             write()
 
     def _remove_local(self) -> None:
-        """Remove local copies beyond the limit, the ones first that were not read for the longest time."""
+        """Remove local copies beyond the limit, the least recently read first. Raises StoreError, OSError."""
         sizes: dict[str, int] = {}
         for name in self.cold_files.files.list(self.cold_files.directory):
             if cold_file.file_number(name):

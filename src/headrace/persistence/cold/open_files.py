@@ -129,12 +129,12 @@ class OpenFiles:
             return KeptFile(self, found, descriptor)
 
     def close(self) -> None:
-        """Close all files, those in use by their last reader."""
+        """Close all files; a file in use is closed by its last reader."""
         for path in list(self._open):
             self.close_file(path)
 
     def _close_oldest(self) -> None:
-        """Close files that no thread is reading, the least recently used first, down to the maximum."""
+        """Close files beyond the maximum that no thread is reading, the least recently used first."""
         excess = len(self._open) - self.maximum
         if excess <= 0:
             return

@@ -33,7 +33,7 @@ class RunPlace:
         file.live_bytes += size
 
     def __dealloc__(self) -> None:
-        """Tell the file, in whatever thread the last reference is dropped."""
+        """Report the size to the file. Runs in the thread that drops the last reference."""
         if self.file is not None:
             self.file.released_sizes.append(self.size)
 

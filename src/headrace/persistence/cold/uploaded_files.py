@@ -5,8 +5,8 @@
                                         confirmed it, removed when the object was deleted
     s3://bucket/prefix/5-9f86d081884c7d65.cold    the object; with the XXH3-64 checksum of all its bytes
 
-So a start needs no answer of the store. The checksum in the name keeps files apart that have the same number
-in different data directories, or were given it again.
+So a start does not need to contact the store. The checksum in the name distinguishes files with the same
+number: of different data directories, or of one in which a number was used again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def object_name(number: int, checksum: int) -> str:
 
 
 def file_of_object(name: str) -> str:
-    """Return the name of the cold file that an object has; "" if the object is not a cold file."""
+    """Return the name of the cold file that an object contains; "" if the object is not a cold file."""
     found = OBJECT_NAME_PATTERN.fullmatch(name)
     return cold_file.file_name(int(found[1])) if found else ""
 
@@ -146,7 +146,7 @@ class UploadedFiles:
         return stored
 
     def add(self, name: str, stored: StoredFile) -> None:
-        """Record durably that the store has a file. Raises OSError."""
+        """Record durably that the store has a file; in memory only if is_read_only. Raises OSError."""
         line = f"{stored.object_key} {stored.size}\n".encode()
 
         def write(file: File) -> None:

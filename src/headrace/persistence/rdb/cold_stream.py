@@ -1,7 +1,7 @@
 """Write and read cold runs in an RDB stream: a type of its own, which only the base of a log contains.
 
-A rewrite of the log then takes as long as what is in memory, however much is in the files. No other server
-knows the type: redis-server rejects such a base. The object, between key and next opcode:
+The time of a rewrite of the log then depends on the data in memory, not on those in the files. No other
+server knows the type: redis-server rejects such a base. The object, between key and next opcode:
 
     type    1 byte: that of the rest, 19 to 27
     items   count, then:
@@ -134,7 +134,7 @@ def _read_place(inp: RdbInput, keyspace: Keyspace) -> Any:
 @cython.cfunc
 @cython.exceptval(-1, check=False)
 def _are_indexes(dropped: bytes, skipped: cython.ulonglong, stored: cython.ulonglong) -> cython.bint:
-    """Return whether these are different indexes of nodes that are not skipped, and leave one node."""
+    """Return whether these are different indexes of nodes that are not skipped, and a node is left."""
     if len(dropped) % INDEX_BYTES:
         return False
     indexes: list[int] = cold_run.decode_dropped_indexes(dropped)

@@ -6,7 +6,7 @@
 
 The thread holds the GIL only for moments: neither encoding nor writing needs it. It never removes a file:
 after a failure or cancel(), the caller removes what was written so far. At its end it drops all callbacks, so
-that whatever owns this object and is called back by it is no reference cycle.
+that callbacks of the owner of this object do not leave a reference cycle.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EncoderThread:
     # ---- called by the thread that walks the data
 
     def taken_bytes(self) -> int:
-        """Return the size of the pieces that were encoded and written; it counts their bytes before that."""
+        """Return the size, before encoding, of the pieces that were encoded and written."""
         return self._taken_bytes
 
     def has_encoded_all(self) -> bool:
@@ -140,7 +140,8 @@ class EncoderThread:
     def cancel(self) -> None:
         """Let the thread end soon, in state FAILED; does not wait.
 
-        If at_end has begun, it is not interrupted, and the state may become DONE: wait() before you look.
+        If at_end has begun, it is not interrupted, and the state may become DONE: call wait() before you
+        read it.
         """
         if self.state is EncoderState.RUNNING:
             self._cancelled = True

@@ -245,7 +245,7 @@ class RdbInput(ReadBuffer):
 
     @cython.cfunc
     def _length(self) -> cython.ulonglong:
-        """Read a length; or, setting coded, the number of a string encoding."""
+        """Read a length, or the number of a string encoding; is_string_encoding tells which."""
         first: cython.uint = self.byte()
         n: cython.ulonglong = first & 0x3F
         left: cython.int

@@ -41,14 +41,14 @@ class RunPiece:
         return self.run.bytes_if_loaded
 
     def queue_cost(self) -> int:
-        """Return what it counts in a queue, in bytes."""
+        """Return how many bytes the piece counts in a queue."""
         return RUN_PIECE_QUEUE_BYTES
 
 
 @cython.final
 @cython.cclass
 class RunExpander:
-    """Reads cold runs and makes an RdbPiece of each of their nodes, for one file, in one thread."""
+    """Reads cold runs and makes an RdbPiece or several of the nodes of each, for one file, in one thread."""
 
     out: RdbOutput
     pieces: list[RdbPiece]

@@ -82,7 +82,7 @@ def encode_extras(
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def may_have_extras(image: StreamImage, settings: Settings) -> cython.bint:
-    """Return False if the stream certainly has no extras, as most streams."""
+    """Return False if the stream certainly has no extras, like most streams."""
     return len(image.groups) > 0 or _has_producers(image, settings) or image.rules is not None
 
 

@@ -16,9 +16,10 @@
                 iids-added, iids-duplicates
 
 The types: 15 (Redis 5.0), 19 (7.0), 21 (7.2, Valkey), 26 (8.6), 27 (8.8). Values that an old type lacks are
-computed as its server does: see the functions. Rejected is what would break a stream, or what no server
-writes. Servers do write, and so accepted are: a node without live entries; pending entries that are deleted
-or after the last ID; a group that has read more than was ever added; a deleted ID above the last one.
+computed as its server does: see the functions. The reader rejects what would break a stream, and what no
+server writes. It accepts the following, which servers do write: a node without live entries; pending entries
+that are deleted or after the last ID; a group that has read more than was ever added; a deleted ID above the
+last one.
 """
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ def _load_live_entries(stream: Stream, key: bytes, data: bytearray, at: cython.l
 def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cython.ulonglong) -> cython.void:
     """Read the counters between nodes and groups.
 
-    The stored first ID is ignored and computed again, unless the first node is cold: that would read a run.
+    The stored first ID is ignored and computed again, unless the first node is cold: computing it
+    would then read a run.
     """
     at: cython.longlong = inp.offset()
     first: Node | None = stream.first_node()
@@ -350,7 +352,7 @@ def _read_unowned(inp: RdbInput, pending: PendingEntries) -> cython.void:
 
 @cython.ccall
 def read_producers(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.void:
-    """Read the remembered requests of idempotent producers."""
+    """Read the remembered requests of idempotent producers into the stream. Raises Damaged."""
     at: cython.longlong = inp.offset()
     duration: cython.ulonglong = inp.length()
     maxsize: cython.ulonglong = inp.length()

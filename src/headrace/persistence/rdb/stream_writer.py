@@ -79,6 +79,10 @@ def stream_steps(
     If image.runs_by_reference is set, a cold run is passed to the sink as a RunPiece. If references
     (ColdReferences) are given as well, the stream is written as TYPE_COLD: of each cold run only its location
     is written, which is also added to references.
+
+    Raises:
+        DamagedColdRun: with references, if removals of the log were left out, or only the log has the entries
+            of a run.
     """
     group: Group
     yield from _node_steps(out, image, stream_type, step_bytes, references)
@@ -134,7 +138,7 @@ def _node_steps(
     step_bytes: cython.longlong,
     references: Any,
 ) -> Iterator[None]:
-    """Write the nodes, before them their number.
+    """Write the number of nodes, then the nodes.
 
     Raises DamagedColdRun if this would be a base of the log, and the log has removals that were left out.
     """

@@ -61,7 +61,9 @@ def write_rdb(
         progress: called about every MiB with the bytes written.
         references: see rdb_steps().
 
-    Raises what sink raises.
+    Raises:
+        DamagedColdRun: if a cold run cannot be read.
+        Exception: what sink raises.
     """
     out = RdbOutput(sink if progress is None else _progress_of(sink, progress), compress)
     image = keyspace.view(now_ms)
@@ -80,7 +82,9 @@ def rdb_steps(
     aux: Mapping[bytes, bytes] | None = None,
     references: Any = None,
 ) -> Iterator[int]:
-    """Write the file in steps of image.step_bytes; yield the number of keys so far. Then call out.end().
+    """Write the file in steps of about image.step_bytes; yield the number of keys so far.
+
+    Then call out.write_trailer().
 
     It yields at least once, at the end. Other work can be done between two steps if the image is one of
     Keyspace.freeze(). Arguments: see write_rdb().

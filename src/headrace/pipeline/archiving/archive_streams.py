@@ -282,7 +282,7 @@ def archived_and_last_positions(
 def group_ranges(
     ranges: Sequence[OffsetRange], lengths: Mapping[str, int], entries_per_batch: int
 ) -> list[list[OffsetRange]]:
-    """Group ranges in order, so that each group has about so many entries.
+    """Group ranges in order, so that each group has about `entries_per_batch` entries.
 
     Args:
         ranges: The ranges; those of one stream have about as many entries each.
@@ -322,7 +322,7 @@ def run_tasks(
     """Call write() with each part in Spark tasks; return the files that it wrote.
 
     Raises:
-        HeadraceError: if a task failed more often than Spark repeats it; DataLoss if entries are missing.
+        HeadraceError: if a task failed more often than Spark retries it; DataLoss if entries are missing.
         KeyboardInterrupt: after a signal. The tasks are cancelled, but not other jobs of the session.
     """
     if not parts:

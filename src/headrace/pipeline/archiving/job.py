@@ -112,7 +112,7 @@ class StopSignal(Protocol):
     """Ends a job that continues, such as headrace.Stop and threading.Event."""
 
     def is_set(self) -> bool:
-        """Return whether the job shall end."""
+        """Return whether the job should end."""
 
 
 class ArchiveObserver:
@@ -123,7 +123,7 @@ class ArchiveObserver:
         raise NotImplementedError
 
     def on_columns(self, columns: str, unusable: Mapping[bytes, str]) -> None:
-        """Receive inferred columns, and by name why other fields have none."""
+        """Receive inferred columns, and the names of fields without a column, each with the reason."""
 
     def archiving_context(self, streams: Sequence[str]) -> AbstractContextManager[object]:
         """Return a context for the time in which entries of these streams are written."""
@@ -165,7 +165,7 @@ def archive(
     """Write to an archive the entries of streams that it does not have yet, each exactly once.
 
     The archive is a Delta table of Parquet files. Call it again for later entries, or let it continue with
-    `every`. Without new entries it starts no Spark and ends at once, unless it continues.
+    `every`. Without new entries it does not start Spark and ends at once, unless it continues.
 
     Args:
         streams: The name of a stream, or several names; None if a pattern is given.
@@ -183,7 +183,7 @@ def archive(
         keep: Delete days that are older than this: a timedelta, or a text such as `"90d"`.
         every: Continue: look for new entries this many seconds after each round. None: archive the entries
             that exist, and return.
-        stop: Ends a job that continues, after the round that runs: a `headrace.Stop`, or a `threading.Event`.
+        stop: Ends a job that continues, after the current round: a `headrace.Stop`, or a `threading.Event`.
             Without it the job continues until Ctrl-C, which raises KeyboardInterrupt.
         spark: The session that runs the tasks, not of Spark Connect; None for the active one of this process,
             or a local one for this call if there is none.
@@ -220,7 +220,7 @@ class CallbackObserver(ArchiveObserver):
         self._on_progress = on_progress
 
     def session_context(self, zone: str, on_misfits: Callable[[MisfitCounts], object]) -> SessionContext:
-        """Return the context of the caller's session."""
+        """Return the context of the caller's session, or of the one that job_spark() chooses."""
         return job_spark("headrace archive", self._given, zone, on_misfits)
 
     def on_batch(self, batch: BatchProgress) -> None:

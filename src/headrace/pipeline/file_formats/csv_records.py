@@ -1,7 +1,7 @@
 """Split a CSV file into records, so that a bad record can be reported and skipped.
 
 A record is a line, or several lines if a quoted value has line breaks. Arrow parses whole blocks of records.
-Only a block that Arrow rejects is bisected down to its bad records.
+Only a block that Arrow rejects is bisected to find its bad records.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class BadRow:
     Attributes:
         line_number: The number of its first line, from 1; 0 if `row_number` is given instead.
         reason: What is wrong with it.
-        text: Its bytes, if it has a line number.
-        row_number: The number of the row, from 1; 0 if `line` is given instead.
-        values: Its values by column, if it has a row number.
+        text: Its bytes; empty if `values` is given instead.
+        row_number: The number of the row, from 1; 0 if `line_number` is given instead.
+        values: Its values by column; empty if `text` is given instead.
     """
 
     line_number: int
@@ -91,7 +91,7 @@ class RecordSplitter:
     def first_record_and_rest(self, size: int) -> tuple[RecordBlock, RecordBlock | None]:
         """Return the first record that is not blank, and the rest of its block.
 
-        Without such a record: an empty block, and None.
+        Return an empty block and None if there is no such record.
         """
         block = self.next_block(size)
         while block is not None:
@@ -255,7 +255,11 @@ def excerpt(text: bytes) -> str:
 
 
 def header_names(record: bytes, delimiter: str) -> list[str]:
-    """Return the column names of a CSV file's first record. UsageError if they are not UTF-8 text."""
+    """Return the column names of a CSV file's first record.
+
+    Raises:
+        UsageError: if they are not UTF-8, or contain null characters.
+    """
     try:
         text = record.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:

@@ -25,7 +25,11 @@ BatchesAndBadRows = Iterator[pa.RecordBatch | BadRow]
 
 
 def parse_lines_or_array(file: LineReader, block_bytes: int) -> BatchesAndBadRows:
-    """Yield the objects of JSON lines, or of an array, and a BadRow for each line that holds none."""
+    """Yield the objects of JSON lines, or of an array, and a BadRow for each line that holds none.
+
+    Raises:
+        UsageError: if an array is not valid JSON, or not UTF-8.
+    """
     number = 0
     scan = JsonScanner().scan
     while lines := file.readlines(block_bytes):
@@ -42,7 +46,7 @@ def parse_lines_or_array(file: LineReader, block_bytes: int) -> BatchesAndBadRow
 
 
 def starts_array(lines: list[bytes]) -> bool:
-    """Return whether the first lines begin an array of objects; `[1]` is a line that is no object."""
+    """Return whether the first lines begin an array of objects; `[1]` is a line that is not an object."""
     text = b"".join(lines[:100]).removeprefix(b"\xef\xbb\xbf").lstrip()
     return text.startswith(b"[") and text[1:].lstrip()[:1] in (b"{", b"]", b"")
 
@@ -87,7 +91,7 @@ def array_rows(first: list[bytes], file: LineReader, block_bytes: int) -> Iterat
         block_bytes: How many bytes are read at once.
 
     Raises:
-        UsageError: at the first place that is not JSON: where the next object begins is not known then.
+        UsageError: at the first place that is not JSON, since the next object cannot be located then.
     """
     text = _text(first)
     at = text.index("[") + 1
@@ -122,10 +126,12 @@ def array_rows(first: list[bytes], file: LineReader, block_bytes: int) -> Iterat
 
 
 def _array_value(text: str, at: int) -> tuple[object, int]:
-    """Return a value of the array, or the ValueError of one that cannot be loaded, and where it ends.
+    """Return the array's value at an offset, and the offset of the comma or bracket after it.
+
+    The value is a ValueError if it cannot be loaded.
 
     Raises:
-        JSONDecodeError: if it is not JSON, or the text ends before it does.
+        JSONDecodeError: if it is not JSON, or the text ends before the value does.
     """
     value: object
     try:

@@ -2,8 +2,9 @@
 
     {"city":"Oslo","n":5,"price":1.5,"ok":true,"left":null}
 
-Plain are objects whose values are strings without escapes, short numbers as Python writes them, true, false
-and null. For any other line, also one that is not JSON, scan() returns None, and json_rows parses it.
+Plain objects have only values that are strings without escapes, short numbers as Python writes them, true,
+false or null. For any other line, including one that is not JSON, scan() returns None, and json_rows parses
+that line.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import cython
 
 INTEGER_CHARACTERS_MAX = cython.declare(cython.Py_ssize_t, 18)  # characters of an integer
-# A decimal of so many characters is exact as a double.
+# A decimal of at most this many characters is exact as a double.
 REAL_CHARACTERS_MAX = cython.declare(cython.Py_ssize_t, 15)
 QUOTE = cython.declare(cython.uchar, 34)
 COMMA = cython.declare(cython.uchar, 44)

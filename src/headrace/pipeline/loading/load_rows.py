@@ -1,7 +1,7 @@
 """Load a file into a stream: each row becomes an entry, its columns the fields, its time the ID.
 
 Without a time column the server generates the IDs. An interrupted load is resumed after the last row that is
-in the stream, even if other clients add entries meanwhile (loader, marker).
+in the stream, even if other clients add entries meanwhile (see loader.py and marker.py).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def load_rows(
             previous one is confirmed. Only for files: the next rows of a pipe may take long to arrive.
 
     Returns:
-        The report. If the job was already complete, `rows` is 0 and `skipped` is not.
+        The report. If the job was already complete, `added_rows` is 0 and `skipped` is not.
 
     Raises:
         UsageError: for a bad row, an ID not above the stream's last one, a file that has changed, or if an

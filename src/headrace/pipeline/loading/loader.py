@@ -61,7 +61,7 @@ class LoadReport:
         rejected: Rows that were left out.
         first_id: The ID of the first row added; empty if the server generates the IDs.
         last_id: The ID of the last row added; empty if the server generates the IDs.
-        seconds: Time since the load began.
+        seconds: Time since the load began, in seconds.
         uncertain: Whether more rows may be in the stream: the server did not confirm the last ones.
         is_complete: Whether all rows are in the stream; it is set before the marker is updated.
     """
@@ -234,7 +234,7 @@ class Loader:
             self._open_run(LoadState(0, 0, 0, ""), run)
 
     def _check_entries_added(self, state: LoadState, found: StreamState) -> None:
-        """Raise HeadraceError if fewer entries were ever added to the stream than rows of the file."""
+        """Raise HeadraceError if the stream has had fewer entries than the earlier runs added rows."""
         added = found.entries_added
         if added is not None and added < state.rows:
             raise self._recreated_error(state, f"it has had only {plural(added, 'entry')}")
@@ -418,7 +418,11 @@ class Loader:
     def _start_after_conflict(self, error: RowIdTooSmall) -> tuple[int, list[ValidRows]]:
         """Start a new run after the rows of this one that are in the stream.
 
-        Returns how many these are, and the rows that were sent and are not in the stream.
+        Returns:
+            How many these are, and the rows that were sent and are not in the stream.
+
+        Raises:
+            UsageError: if the load does not append, so that its IDs are too low now.
         """
         if not self._append:
             raise UsageError(conflict_message(self._stream, str(error))) from error
@@ -466,7 +470,7 @@ class Loader:
             self._confirm(self._sender.flush())
 
     def report_after_failure(self, stop: BaseException) -> None:
-        """After an error or Ctrl-C, determine how many rows are in the stream."""
+        """Determine and report how many rows are in the stream after an error or Ctrl-C."""
         if self._sender is None:
             return
         is_settled = False

@@ -36,6 +36,7 @@ class RowDigest:
 
     Args:
         has_times: Whether the times of the rows give their IDs.
+        encoder: Encodes the fields; None for a new one.
     """
 
     def __init__(self, has_times: bool = False, encoder: XaddEncoder | None = None) -> None:
@@ -75,7 +76,7 @@ class RowDigest:
 
 
 def packed_times(times: Sequence[int | None]) -> array[int]:
-    """Return times as integers of 8 bytes."""
+    """Return times in milliseconds as integers of 8 bytes; None becomes NO_TIME."""
     try:
         return array("q", times)  # type: ignore[arg-type]
     except TypeError:  # a row has no time; trying first is faster than searching for it

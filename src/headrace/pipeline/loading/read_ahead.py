@@ -1,7 +1,7 @@
 """Read items in a thread, a few ahead of their use: while the server works, the next rows are prepared.
 
 thread   read, parse ──▶ queue of at most `ahead` items ──▶ caller
-         an error is raised at its place, after the items before it
+         an error is raised in order, after the items before it
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Reader(threading.Thread, Generic[T]):
 def read_ahead(items: Iterator[T], ahead: int = 4) -> Iterator[Iterator[T]]:
     """Yield an iterator over the same items, which a thread reads.
 
-    At the end of the context nothing is read any more. So reading must not block for long: it may be from a
-    file, but not from a pipe.
+    The end of the context waits for the item that is being read. So reading must not block for long: read
+    from a file, not from a pipe.
 
     Args:
         items: used by the thread only.

@@ -53,7 +53,7 @@ def split_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 def split_valid_rows(
     batch: pa.RecordBatch, times: TimeColumn | None, before: int, keep_types: bool = False
 ) -> Iterator[ValidRows | BadRow]:
-    """Yield the rows of a batch in order: runs of valid rows, and each bad row by itself.
+    """Yield the rows of a batch in order: runs of valid rows, and each bad row separately.
 
     Args:
         batch: the rows.

@@ -1,4 +1,4 @@
-"""Load any source that Spark reads (tables, databases, files of a cluster) into a stream by the sink.
+"""Load any source that Spark reads (tables, databases, files of a cluster) into a stream through the sink.
 
 Without a time column the server generates the IDs, and each partition of the source is written by its own
 task. With a time column the rows are sorted by it and written by one task, because the IDs of a stream only
@@ -76,8 +76,10 @@ def load_from_spark(
         The number of rows that this run has added.
 
     Raises:
-        UsageError: if the time column does not exist or is not a time.
-        HeadraceError: if Spark or the server fails.
+        UsageError: if the time column does not exist, or Spark cannot parse some lines as JSON.
+        HeadraceError: if Spark or the server fails, a value of the column is not a valid time, or the stream
+            was recreated since an earlier run of the job.
+        KeyboardInterrupt: after a signal that defer_interrupts() has recorded.
     """
     with limited_batch_rows(spark, rate):
         try:
@@ -105,7 +107,7 @@ def load_from_spark(
 
 @contextmanager
 def limited_batch_rows(spark: SparkSession, rate: float | None) -> Iterator[None]:
-    """With a rate, limit Spark's batches to what a limiter passes at once; restore the setting afterwards."""
+    """Limit Spark's batches, if a rate is given, to the rows of one step; restore the setting afterwards."""
     if rate is None:
         yield
         return
@@ -119,7 +121,7 @@ def limited_batch_rows(spark: SparkSession, rate: float | None) -> Iterator[None
 
 
 def check_parsed(rows: DataFrame, kind: str, options: Mapping[str, str]) -> None:
-    """Raise UsageError if Spark could not parse some text, and made rows of the unparsed text instead."""
+    """Raise UsageError if Spark could not parse some lines as JSON, and returned their text instead."""
     session = rows.sparkSession
     named = {name.lower(): value for name, value in options.items()}.get("columnnameofcorruptrecord")
     column = named or session.conf.get("spark.sql.columnNameOfCorruptRecord")
@@ -133,7 +135,10 @@ def check_parsed(rows: DataFrame, kind: str, options: Mapping[str, str]) -> None
 def add_ids(rows: DataFrame, column: str, latest_ms: int) -> DataFrame:
     """Return the rows with an ID each, sorted by a column of times, in one partition.
 
-    A time after `latest_ms` fails the job.
+    A value that is not a time, or a time after `latest_ms`, fails the job.
+
+    Raises:
+        UsageError: if there is no such column.
     """
     if column not in rows.columns:
         raise UsageError(f"no column {column!r}; the columns are {', '.join(rows.columns)}")
@@ -180,7 +185,11 @@ def write_with_progress(
     """Write the rows with Spark; a thread reports progress, and cancels the job after SIGINT or SIGTERM.
 
     Returns:
-        The number of rows that this run has written, by the markers of its tasks.
+        The number of rows that this run has written, according to the markers of its tasks.
+
+    Raises:
+        HeadraceError: if the Spark job fails.
+        KeyboardInterrupt: if the job was cancelled after a signal.
     """
     stream = settings["stream"]
     before = written.count()
@@ -220,7 +229,7 @@ def write_with_progress(
 
 
 class WrittenRowCounter:
-    """Counts the rows that a job has written by the markers of its tasks, not by the stream's length."""
+    """Counts the rows that a job has written, from the markers of its tasks, not from the stream's length."""
 
     def __init__(self, servers: Servers, stream: str, job: str, partitions: int) -> None:
         self._servers = servers

@@ -216,7 +216,7 @@ def choose_time_column(
 
 
 def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
-    """Return why a column of times is not chosen: a time is before 1970 or after `latest_ms`; else ""."""
+    """Return why a column of times is not chosen: a time is before 1970 or too late; empty if it may be."""
     found, _ = times.milliseconds_in_any_range(column)
     for row, ms in enumerate(found):
         if ms is not None and not 0 <= ms <= times.latest_valid_ms:
@@ -269,7 +269,7 @@ def as_time_column(column: pa.Array, name: str) -> TimeColumn | None:
 
 
 def guess_unit_ns(size: float) -> int | None:
-    """Guess the unit of a time from the size of its number: in nanoseconds; None if it is too small."""
+    """Return the likely unit of a time of this size, in nanoseconds; None if the number is too small."""
     return next((unit_ns for smallest, unit_ns, _ in UNITS_BY_MIN_NUMBER if size >= smallest), None)
 
 
@@ -366,7 +366,7 @@ def not_a_time_message(name: str, column: pa.Array) -> str:
 
 
 def first_non_time(column: pa.Array) -> str:
-    """Return the first value that is not a time, for an error message."""
+    """Return the first value that is not a time, or else the column's type, for an error message."""
     for row in range(len(column)):
         if as_timestamps(column[row : row + 1]) is None:
             return str(plain_value(column, row))

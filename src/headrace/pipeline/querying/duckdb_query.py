@@ -133,7 +133,7 @@ def run_sql(
 def visible_columns(view: StreamView) -> pa.Schema:
     """Return the columns that DuckDB sees: all except ambiguous ones that the query does not name.
 
-    Ambiguous are names that differ in case only or have a NUL character: see queries/duckdb_names.py.
+    Names are ambiguous if they differ only in case or have a NUL character: see queries/duckdb_names.py.
     """
     every = with_entry_columns(view.table_columns.fields)
     ambiguous = ambiguous_columns(every.names)

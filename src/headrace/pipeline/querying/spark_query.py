@@ -35,6 +35,8 @@ def register_views(
 ) -> list[StreamView]:
     """Create views of the streams that a query names.
 
+    Spark is set to distinguish case if names of streams or columns differ only in case.
+
     Args:
         spark: The session.
         sql: The query.

@@ -1,4 +1,4 @@
-"""Fetch the rows of a Spark query as record batches, as the other engine returns them.
+"""Fetch the rows of a Spark query as record batches, as the DuckDB engine returns them.
 
 The rows that PySpark collects cannot hold a time of 0001-01-01 or after the year 9999: converting it to
 Python's datetime fails. So the tasks pack their rows in Arrow's format, and only these bytes are collected.

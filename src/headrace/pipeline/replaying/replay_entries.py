@@ -1,7 +1,7 @@
 """Replay past entries into a stream: at their original speed, a multiple of it, or as fast as possible.
 
 A replay can be stopped or killed at any point. Run again, it continues after the last entry that was added,
-because the server stores its position (target). Its end is fixed when it begins, so a stream can be
+because the server stores its position (see target.py). Its end is fixed when it begins, so a stream can be
 replayed into itself.
 """
 
@@ -91,8 +91,9 @@ def replay_entries(
         The result.
 
     Raises:
-        UsageError: if no ID is between `after` and `upto`, or IDs cannot be kept (ReplayTarget.keeps_ids).
-        HeadraceError: if entries were trimmed before they were read, or source or target were recreated.
+        UsageError: if no ID is between `after` and `upto`, IDs cannot be kept (ReplayTarget.keeps_ids), or an
+            ID to keep occurs twice.
+        HeadraceError: if entries were trimmed before they were read, or the source or target was recreated.
     """
     pacer = pacer or ReplayPacer(None)
     if upto is not None and parse_id(after) >= parse_id(upto):

@@ -59,7 +59,7 @@ class ReplaySource:
         return None if self.archive is None else archive_location(self.archive)
 
     def last_id(self) -> str:
-        """Return the last ID now; 0-0 if the stream is empty. UsageError if the stream does not exist."""
+        """Return the current last ID; 0-0 for an empty stream. UsageError if the stream does not exist."""
         archive = self._read_archive()
         files = files_of_stream(archive, self.stream)
         last = archive.highest_ids.get(self.stream, START) if archive else START
@@ -119,7 +119,9 @@ class ReplaySource:
             resumed: Whether `after` is the ID of an entry, whose presence is then checked.
 
         Raises:
-            DataLoss: if live entries were trimmed before they were read, as during a slow or resumed replay.
+            DataLoss: if live entries were trimmed before they were read, as during a slow or resumed replay,
+                or the stream was recreated since it was archived.
+            HeadraceError: if an archived entry has no fields (restore_fields).
         """
         archive = self._read_archive()
         through = archive.archived_through.get(self.stream, START) if archive else START
@@ -175,7 +177,11 @@ def files_of_stream(archive: Archive | None, stream: str) -> list[ArchivedFile]:
 
 
 def restore_fields(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows with their original fields, also those that the columns could not represent."""
+    """Yield the rows with their original fields, also those that the columns could not represent.
+
+    Raises:
+        HeadraceError: if the archive lacks the fields of an entry, because an earlier version wrote it.
+    """
     if EXACT_COLUMN in batch.schema.names:
         batch = apply_exact_fields(batch)
     if has_fields_map(batch.schema) and batch.column("fields").null_count:
@@ -210,7 +216,7 @@ def id_before(text: str) -> str:
         text: An ID, a time in milliseconds, or an ISO 8601 time (UTC if without a zone).
 
     Raises:
-        UsageError: if it is none of them.
+        UsageError: if it is none of them, or is before 1970.
     """
     first = first_id_at(text)
     return START if first == (0, 0) else format_id(previous_id(first))
@@ -224,7 +230,7 @@ def last_included_id(text: str) -> str:
             (UTC if without a zone), whose IDs are not.
 
     Raises:
-        UsageError: if it is none of them.
+        UsageError: if it is none of them, or is before 1970.
     """
     if ID_PATTERN.fullmatch(text):
         return format_id(checked_id(text)) if "-" in text else format_id((checked_id(text)[0], U64_MAX))
@@ -232,7 +238,7 @@ def last_included_id(text: str) -> str:
 
 
 def first_id_at(text: str) -> EntryId:
-    """Return an ID as numbers, or the first ID at a time. UsageError if the text is neither."""
+    """Return an ID as numbers, or the first ID at a time. UsageError if it is neither, or before 1970."""
     if ID_PATTERN.fullmatch(text):
         return checked_id(text)
     try:

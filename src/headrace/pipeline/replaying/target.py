@@ -173,7 +173,7 @@ class ReplayTarget:
         return wanted
 
     def start_run(self, begin: ReplayPosition, restart: bool) -> None:
-        """Start a run at a position, so that entries can be added; `restart`: forget earlier runs."""
+        """Start a run at a position, so that entries can be added; `restart` deletes the stored position."""
         begin = replace(begin, process=uuid4().hex[:16])
         self._marker = ReplayMarker(self._marker.query_id, 0, begin.run_number, begin_position=begin)
         if restart:

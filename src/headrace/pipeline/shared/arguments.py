@@ -32,7 +32,7 @@ def checked_at_least(option: str, given: int, minimum: int) -> int:
 
 
 def checked_positive(option: str, given: float) -> float:
-    """Return the number. UsageError if it is no number, not above 0, or not finite."""
+    """Return the number. UsageError if it is not a number, not above 0, or not finite."""
     if not isinstance(given, int | float) or not math.isfinite(given) or given <= 0:
         raise UsageError(f"{option}: expected a number above 0, or None for no limit, not {given!r}")
     return given

@@ -44,7 +44,11 @@ class ReplayPacer:
         self._sleep(min(seconds, SLEEP_MAX_SECONDS))
 
     def due_slices(self, times: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield [start, stop) of rows that are due together; an empty slice before each sleep."""
+        """Yield the range [start, stop) of entries that are due together; an empty one before each sleep.
+
+        Args:
+            times: The times of the entries in milliseconds, in ascending order.
+        """
         start = 0
         while start < len(times):
             wait = self.seconds_until_due(times[start])
@@ -81,7 +85,7 @@ class RateLimiter:
         self._next_row_at = clock()  # the clock time at which the next row may be sent
 
     def batch_rows(self, max_rows: int) -> int:
-        """Return the batch size for an even flow: rows of SLEEP_MAX_SECONDS, from 1 to `max_rows`."""
+        """Return the batch size for an even flow: the rows of SLEEP_MAX_SECONDS, from 1 to `max_rows`."""
         if self.rows_per_second is None:
             return max_rows
         return max(1, min(max_rows, int(self.rows_per_second * SLEEP_MAX_SECONDS)))

@@ -22,7 +22,8 @@ def select_streams(url: str, names: str | Sequence[str] | None, pattern: str | N
         pattern: A regular expression for whole names; None if names are given.
 
     Raises:
-        UsageError: if a stream does not exist, none matches, or not exactly one of both is given.
+        UsageError: if a stream does not exist, none matches, the pattern is not valid, or not exactly one of
+            `names` and `pattern` is given.
     """
     names = [names] if isinstance(names, str) else names
     if names and pattern:

@@ -1,4 +1,4 @@
-"""Find the file from which Spark's JVM maps its classes, so that it starts in half of the time.
+"""Find the file from which Spark's JVM maps its classes, so that it starts in half the time.
 
     .venv/var/headrace/spark-<digest>.jsa      the classes, parsed and verified: of this Java and this PySpark
     ~/.cache/headrace/spark-<digest>.jsa       the same outside of a virtual environment

@@ -138,7 +138,12 @@ def spark_errors_explained() -> Iterator[None]:
 
 
 def start_session(name: str, conf: dict[str, str], log: Path) -> SparkSession:
-    """Start the JVM with its stderr redirected to the log file, and a session in it."""
+    """Start the JVM with its stderr redirected to the log file, and a session in it.
+
+    Raises:
+        UsageError: if PYSPARK_PYTHON is an interpreter without Headrace.
+        HeadraceError: if this process has a session already, or Java is missing.
+    """
     if SparkContext._active_spark_context is not None:
         raise HeadraceError("this process has a Spark session already; stop it first")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:

@@ -22,7 +22,7 @@ class BatchProgress:
     Attributes:
         number: Its number, from 0.
         rows: Rows read; entries written by the archive job.
-        seconds: How long it took.
+        seconds: Its duration in seconds.
         watermark: Spark's event-time watermark in ISO 8601; None if the query has none.
         state_rows: Rows in the query's state.
     """

@@ -93,7 +93,7 @@ def find_trim_horizon(
     Args:
         client: A client of redis-py.
         stream: The stream's key.
-        watermarks: How far each archive has the stream.
+        watermarks: Up to which position each archive has the stream.
         retention: Entries to keep in addition.
 
     Raises:

@@ -36,8 +36,8 @@ def trim(
         streams: The name of a stream, or several names; None if a pattern is given.
         pattern: Trim all streams whose whole name matches this regular expression.
         url: The server.
-        archive: Read from this archive itself up to which ID it has the streams, and check its files; None
-            for the IDs that are stored on the server.
+        archive: Read the last archived IDs from this archive itself, and check its files; None for the IDs
+            that are stored on the server.
         storage_options: The options of the archive's object store, such as `AWS_ENDPOINT_URL`.
         keep: Keep at least this number of newest entries.
         keep_for: Keep entries newer than this: a timedelta, or a text such as `"2h"`.

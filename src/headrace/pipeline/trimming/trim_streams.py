@@ -122,7 +122,8 @@ def trim_streams(
 
     Raises:
         UsageError: if a stream does not exist.
-        HeadraceError: if the server is not reachable, or rejects a command.
+        HeadraceError: if the server is not reachable or rejects a command, or the archive lacks a file of
+            entries that are still in a stream.
     """
     retention = retention or RetentionPolicy()
     contents = None if archive is None else read_archive(archive_location(archive))
@@ -151,14 +152,14 @@ def trim_streams(
 
 
 def archive_watermark(contents: Archive, stream: str) -> Watermark:
-    """Return the watermark of a stream that the table of an archive states, not the published one."""
+    """Return the watermark of a stream according to the archive's own table, not the published one."""
     through = contents.archived_through.get(stream, START)
     position = contents.positions.get(stream, Position(through))
     return Watermark(position, contents.table_id, str(contents.location))
 
 
 def is_watermark_of_archive(watermark: Watermark, contents: Archive) -> bool:
-    """Return whether an archive's own table replaces a watermark; not that of the original of a copy."""
+    """Return whether a published watermark is the archive's own; if it is a copy, the original's is not."""
     is_own = watermark.table_id == contents.table_id
     return is_own and (not watermark.location or is_same_place(watermark.location, contents.location))
 
@@ -194,7 +195,7 @@ def trim_stream(
     Args:
         client: A client of redis-py.
         key: The stream's key.
-        watermarks: How far each archive has the stream.
+        watermarks: Up to which position each archive has the stream.
         retention: Entries to keep in addition.
         dry_run: Whether to only count the entries.
         on_progress: Called after each step with the number of entries removed by it.
@@ -239,6 +240,9 @@ def trim_step(client: Any, stream: str | bytes, horizon: TrimHorizon, exactly: b
 
     Returns:
         How many entries were removed; None if the stream or its groups have changed.
+
+    Raises:
+        HeadraceError: if the server supports neither EVAL for this user nor XTRIM with ACKED.
     """
     assert horizon.first_kept_id is not None and horizon.archived_through is not None
     limit, anchor = format_id(horizon.first_kept_id), format_id(horizon.archived_through)

@@ -82,7 +82,7 @@ class Config:
         return rules.pairs
 
     def formatted_value(self, name: str) -> str:
-        """Return the value as CONFIG GET replies it."""
+        """Return the value as CONFIG GET shows it."""
         return DIRECTIVES_BY_NAME[name].kind.show(self.values[name])
 
     def override(self, name: str, value: Value) -> None:
@@ -100,7 +100,7 @@ class Config:
     # CONFIG GET and CONFIG SET.
 
     def get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """Return name and value of every directive that matches one of the glob patterns."""
+        """Return name and value of every directive, except `user`, that matches one of the glob patterns."""
         names = [name.encode() for name in (*self.values, *NAMES_BY_ALIAS) if name != "user"]
         return [
             (name, self.formatted_value(canonical(name.decode())).encode("utf-8", "surrogateescape"))
@@ -189,7 +189,7 @@ class Config:
                 self._read(where, words[0], words[1:])
 
     def _include(self, where: str, files: list[str], depth: int) -> None:
-        """Read the named files; for a pattern, all that match it in alphabetical order."""
+        """Read the named files; for a pattern, all that match it in alphabetical order. Raises UsageError."""
         if depth == INCLUDE_DEPTH_MAX:
             raise UsageError(f"{where}: includes more than {INCLUDE_DEPTH_MAX} deep")
         if not files:
@@ -199,7 +199,7 @@ class Config:
                 self.read_file(found, depth + 1)
 
     def _read(self, where: str, name: str, words: list[str]) -> None:
-        """Set one directive, found at the place that `where` describes."""
+        """Set one directive, found at the place that `where` describes. Raises UsageError."""
         name = canonical(name)
         directive = DIRECTIVES_BY_NAME.get(name)
         if directive is None:
@@ -240,7 +240,7 @@ class Config:
         return words
 
     def _read_unknown(self, where: str, name: str, words: list[str]) -> None:
-        """Handle a directive that headrace does not have, but Redis may."""
+        """Handle a directive that headrace does not have. Raises UsageError if Redis has none either."""
         if name in UNSUPPORTED:
             self._rejected.pop(name, None)
             if words not in UNSUPPORTED_OFF_VALUES:

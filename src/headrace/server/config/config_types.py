@@ -50,7 +50,7 @@ class DirectiveType(Protocol):
         """Return the value for the arguments of a line or of CONFIG SET. Raises ValueError."""
 
     def show(self, value: Value) -> str:
-        """Return the value as CONFIG GET replies it."""
+        """Return the value as CONFIG GET shows it."""
 
 
 def bound_text(number: int) -> str:
@@ -62,7 +62,7 @@ def bound_text(number: int) -> str:
 
 
 def single_word(words: list[str]) -> str:
-    """Return the only argument. Raises ValueError."""
+    """Return the only argument. Raises ValueError if there is not exactly one."""
     if len(words) != 1:
         raise ValueError("wrong number of arguments")
     return words[0]
@@ -388,7 +388,7 @@ class UserLineType:
     syntax = "name and rules"
 
     def parse(self, words: list[str]) -> Value:
-        """Parse several arguments, or one text of them; rules are checked when users are created."""
+        """Parse several arguments, or one that contains them; rules are checked when users are created."""
         if words == [""]:
             return UserLines()
         if len(words) == 1:  # a variable of the environment

@@ -133,7 +133,7 @@ def directive_name_in(line: bytes) -> str:
 
 
 def sets_value(lines: list[bytes], name: str, wanted: Value) -> bool:
-    """Return whether these lines alone give the directive this value."""
+    """Return whether these lines alone give the directive this value; always True for users."""
     config = Config()
     config.read_lines("", lines)
     return config.values[name] == wanted or isinstance(wanted, UserLines)

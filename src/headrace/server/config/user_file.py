@@ -27,7 +27,7 @@ class NotSaved(CommandError):
 
 
 def aclfile_path(config: Config) -> str:
-    """Return the path of aclfile, relative to dir; empty if there is none."""
+    """Return the path of aclfile, which is configured relative to dir; empty if there is none."""
     name = config.text("aclfile")
     return os.path.join(config.text("dir"), name) if name else ""
 
@@ -76,7 +76,7 @@ def _raw(word: str) -> bytes:
 def read(path: str) -> list[tuple[str, list[bytes]]]:
     """Return the users of aclfile: for each, a description for errors, and its words.
 
-    Raises CommandError if the file cannot be read, or none is configured.
+    Raises CommandError if the file cannot be read or none is configured, InvalidUserFile if a line is wrong.
     """
     if not path:
         raise NoAclFile()
@@ -88,7 +88,7 @@ def read(path: str) -> list[tuple[str, list[bytes]]]:
 
 
 def write(path: str, lines: list[bytes]) -> None:
-    """Write aclfile atomically, readable by its owner only. Raises NotSaved."""
+    """Write aclfile atomically, readable by its owner only. Raises NotSaved; NoAclFile if path is empty."""
     if not path:
         raise NoAclFile()
     beside = f"{path}.new-{os.getpid()}"

@@ -97,9 +97,10 @@ class ColdTasks:
         self.apply_config()
 
     def prepare_for_loading(self) -> None:
-        """Open the cold storage if the log refers to cold runs. Call it before the log is loaded.
+        """Prepare cold files and the object store; open the cold storage if the log refers to cold runs.
 
-        Raises OSError, HeadraceError; also if the cold files belong to another log.
+        Call it before the log is loaded. Raises OSError, HeadraceError; also if the cold files belong to
+        another log.
         """
         prepare_cold_directory(self.disk, self.log_file_names, self.cold_files)
         self.object_store.attach()
@@ -185,7 +186,7 @@ class ColdTasks:
         self._report(lambda: self.engine.on_run_loaded(run, stored, self.clock.now_ms()))
 
     def _log_failure(self, error: Exception, is_remote: bool) -> None:
-        """Log that a run could not be read. Clients can read a damaged run again at any rate.
+        """Log that a run could not be read, once in LOG_EVERY_S for each cause: clients may retry often.
 
         During an outage of an object store thousands of reads fail: they share one line.
         """

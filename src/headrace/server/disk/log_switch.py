@@ -23,7 +23,7 @@ class LogSwitch:
         self._enabled: bool | None = None  # the value of appendonly that is in effect; None before open()
 
     def open(self, appendonly: bool, manifest: Manifest | None, now: int) -> None:
-        """Open the log at start-up, if there is one.
+        """Open the log at start-up, if it is on.
 
         Args:
             appendonly: the value with which the data were loaded; apply() follows a later CONFIG SET.

@@ -12,7 +12,7 @@ from headrace.server.disk.startup import Startup
 def info_fields(
     saving: SaveManager, durability: Durability, startup: Startup, job: SnapshotJob | None, now: int
 ) -> InfoFields:
-    """Return all fields.
+    """Return the fields of INFO persistence.
 
     Args:
         job: the snapshot that is being written, also if it is for replicas.

@@ -33,7 +33,7 @@ class Reloading:
     def reload_snapshot(self, now_ms: int, flush: bool, save: bool, merge: bool) -> None:
         """Save a snapshot if `save`, drop all keys if `flush`, and load the snapshot.
 
-        Raises CommandError if that fails.
+        With `merge`, its keys replace those that exist. Raises CommandError if that fails.
         """
         self._check_loaded()
         if save:
@@ -68,6 +68,6 @@ class Reloading:
             engine.set_effect_recording(recording)
 
     def _check_loaded(self) -> None:
-        """Reject DEBUG during a load: memory holds a part of the data and must not be saved."""
+        """Raise Loading during a load: memory holds only a part of the data, which must not be saved."""
         if self.engine.write_gate.loading:
             raise Loading()

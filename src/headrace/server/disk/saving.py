@@ -3,7 +3,7 @@
     requested, due ──→ queued ──(between two turns)──→ job ──(it has ended)──→ its file is used, or removed
 
 A job starts only between two turns: then memory holds whole transactions, and all of them are in the log.
-There is one job at a time, also beside a snapshot for replicas.
+At most one job runs at a time. It also waits while a snapshot for replicas holds an image of the keyspace.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class SaveManager:
     def background_save(self, schedule: bool) -> bytes:
         """Run BGSAVE; return its reply. Raises CommandError if a job is running or queued.
 
-        schedule: BGSAVE SCHEDULE: a job other than a snapshot is waited for instead.
+        Args:
+            schedule: wait for a rewrite that is running or queued, instead of raising (BGSAVE SCHEDULE).
         """
         if self.is_running(SNAPSHOT):
             raise SaveRunning()
@@ -152,7 +153,10 @@ class SaveManager:
             self.kill()
 
     def save(self, now: int) -> None:
-        """Run SAVE: return when a snapshot is durable. Raises CommandError if that failed."""
+        """Run SAVE: return when a snapshot is durable.
+
+        Raises CommandError if that fails, or if a snapshot is being written in the background.
+        """
         if self.is_running(SNAPSHOT):
             raise SaveRunning()
         name = temporary_name()
@@ -207,7 +211,7 @@ class SaveManager:
     def _enqueue_due(self, now: int) -> None:
         """Queue a snapshot or rewrite that is due.
 
-        By a `save` rule, by the log's growth, or for a log without a valid base.
+        It is due by a `save` rule, by the log's growth, or because the log has no valid base.
         """
         most = NEEDED_RETRY_MAX_MS if self._log_needs_rewrite() else GROWTH_RETRY_MAX_MS
         retry = min(REWRITE_RETRY_MS << min(self.rewrite_failures, 16), most)
@@ -285,7 +289,7 @@ class SaveManager:
         publish: Callable[[], None],
         now: int,
     ) -> None:
-        """Start a job that writes the file of that name."""
+        """Start a job that writes the file of that name. Raises OSError or HeadraceError."""
         self.job_file_name = name
         file = self.data_directory.create(name)
         try:

@@ -47,7 +47,7 @@ class SnapshotJob:
         publish: Callable[[], object],
         now: int,
     ) -> None:
-        """Start it. Called between two turns.
+        """Start the job. Called between two turns.
 
         Args:
             effort: the percentage of the event loop's time that slices take while clients send requests.

@@ -136,7 +136,10 @@ class Startup:
         )
 
     def _progress(self, file: str, done: int, total: int) -> None:
-        """Run a turn of the event loop between two records, so that clients get LOADING."""
+        """Run a turn of the event loop if the last one was TURN_S ago, so that clients get LOADING.
+
+        Called between two records. Raises LoadInterrupted if the server was stopped.
+        """
         self.current_file_name, self.bytes_done, self.bytes_total = file, done, total
         now = time.time()
         if 0 <= now - self.last_turn_s < TURN_S:
@@ -198,7 +201,7 @@ class Startup:
 def reduced_gc() -> Iterator[None]:
     """Run the garbage collector less often: loading makes little garbage, and hardly any in cycles.
 
-    Objects from before and after are frozen, so that the collector skips them.
+    Objects that exist before or after the load are frozen, so that the collector skips them.
     """
     gc.collect()
     gc.freeze()

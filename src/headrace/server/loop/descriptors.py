@@ -48,8 +48,9 @@ def write(fd: int, buf: bytes | bytearray, at: int, n: int) -> int:
 def wait(poller: int, events: bytearray, most: int, timeout_ms: int) -> int:
     """Wait for at most `most` events of an epoll descriptor; return how many there are.
 
-    Returns 0 after timeout_ms (negative: never), or when a signal came. The signal's handler has run
-    then; what it raises is raised here. Raises OSError if there is no such descriptor.
+    Returns 0 after timeout_ms (negative: never). What the handler of a signal raises is raised here;
+    otherwise the wait continues, while the C function returns 0 after a signal. Raises OSError if there
+    is no such descriptor.
     """
     poll = _pollers.get(poller)
     if poll is None:

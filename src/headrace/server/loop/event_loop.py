@@ -237,7 +237,7 @@ class EventLoop:
 
     @cython.cfunc
     def _work_in_background(self, work: Callable[[], int]) -> cython.longlong:
-        """Do some of the work between turns if it is due; return in how many ms at most the rest is."""
+        """Do some of the work between turns if it is due; return in how many ms at most the rest is due."""
         again: cython.longlong = 1
         if system.monotonic_ns() >= self.background_at_ns:
             again = work()
@@ -408,8 +408,8 @@ class EventLoop:
     def serve_while_busy(self, busy: Session) -> None:
         """Run a turn in the middle of a request of the session `busy`, which stays as it is.
 
-        Only listeners and other clients are served, and nothing is committed: their requests are rejected,
-        unless they can end the running one. Replies to changes of this turn wait for its commit.
+        Only listeners and other clients are served. Requests of those clients are rejected unless they can
+        end the running one. Nothing is committed: replies to changes of this turn wait for its commit.
         """
         events: bytearray = bytearray(EVENTS_MAX * descriptors.EVENT_BYTES)
         connection: Connection | None
@@ -508,7 +508,7 @@ class EventLoop:
     def _serve_woken(self, busy: Session | None) -> cython.void:
         """Continue clients that another request has woken; close those that another request has killed.
 
-        busy: a session in the middle of a request; it stays for the end of that request.
+        busy: a session in the middle of a request; it is continued or closed after that request.
         """
         session: Session
         connection: Connection | None

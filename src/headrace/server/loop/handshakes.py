@@ -49,7 +49,8 @@ class Handshakes:
     def read(self, connection: Connection, scratch: bytearray) -> cython.Py_ssize_t:
         """Read and decrypt to the front of scratch; return what TlsConnection.read() returns.
 
-        Sets connection.eof with the last bytes. Also WOULD_BLOCK after STEPS_MAX handshake steps in a turn.
+        Also returns WOULD_BLOCK when this turn has taken STEPS_MAX handshake steps. Sets connection.eof with
+        the last bytes, and completes a handshake that ends here.
         """
         tls: TlsConnection | None = connection.tls
         assert tls is not None

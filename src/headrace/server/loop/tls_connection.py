@@ -7,9 +7,8 @@
 OpenSSL never sees the descriptor, so nothing here waits. Two things are true after every call:
 
 - All complete records are decrypted: no request stays inside OpenSSL, where epoll does not see it.
-- Encrypted bytes that did not fit into the socket are in `unsent_encrypted`. The reply bytes that they stand
-for still
-  count as unsent, so that the event loop sees that something is left.
+- Encrypted bytes that did not fit into the socket are in `unsent_encrypted`. The reply bytes that they
+  contain still count as unsent, so that the event loop sees that something is left.
 """
 
 from __future__ import annotations

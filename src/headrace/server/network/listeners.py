@@ -51,7 +51,7 @@ class Listeners:
         self.spare_fd = open_spare_descriptor()  # -1 for none
 
     def open(self) -> None:
-        """Listen on all configured addresses. Raises HeadraceError if one is not available."""
+        """Listen on all configured addresses. Raises HeadraceError if one is unavailable, or none is set."""
         for directive in PORT_DIRECTIVES:
             self._listen_at(directive, self._open_port(directive))
         path = self.config.text("unixsocket")
@@ -120,7 +120,7 @@ class Listeners:
         ]
 
     def info(self) -> list[str]:
-        """Return the fields of INFO for each kind of listener."""
+        """Return the value of an INFO field for each kind of listener: TCP, TLS, Unix socket."""
         binds = "".join(f"bind={word}," for word in self.config.formatted_value("bind").split())
         ways = [
             f"name={name},{binds}port={port}"
@@ -221,9 +221,9 @@ class Listeners:
                 client.close()
 
     def _reject_without_descriptor(self, listener: socket.socket, encrypted: bool) -> bool:
-        """Use the spare descriptor to reject a client: if it kept waiting, it would wake every turn.
+        """Use the spare descriptor to reject a waiting client, which would otherwise wake every turn.
 
-        Return False if there is no spare one either: another process has taken the system's last.
+        Returns False if there is no spare descriptor any more: another process has taken the last one.
         """
         if self.spare_fd < 0:
             return False

@@ -143,7 +143,7 @@ def _configure_client_certificates(config: Config, context: ssl.SSLContext) -> N
 
 
 def _readable_path(config: Config, directive: str) -> str:
-    """Return the directive's path after checking that it can be read; empty if it is not set."""
+    """Return the path that a directive has, or "" if it is empty. Raises UsageError if it cannot be read."""
     path = config.text(directive)
     if path:
         try:
@@ -155,7 +155,7 @@ def _readable_path(config: Config, directive: str) -> str:
 
 
 def _describe_error(wrong: Exception) -> str:
-    """Describe an error in a file. OpenSSL reports a wrong password in many ways, mostly about padding."""
+    """Return a text for an error in a file. OpenSSL reports a wrong password in many ways."""
     reason = getattr(wrong, "reason", None)
     if reason is None:
         return "it cannot be read; is it PEM, and does tls-key-file-pass fit?"

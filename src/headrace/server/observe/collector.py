@@ -5,7 +5,7 @@
 A full collection visits all objects but those of the data: with 100,000 streams and groups it takes 70 ms.
 The server drops no reference cycles (tests/server/test_census.py), so the collector looks at young objects
 only. If it does miss cycles, unaccounted memory grows. When it has grown by GROWTH_BYTES_MIN and by a half of
-the data since the last full collection, there is another one, but never more than a thousandth of the time.
+the data since the last full collection, there is another one, but they take at most a thousandth of the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ class FullGcTrigger:
         resident_bytes: Callable[[], int] = memory_limit.resident_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """resident_bytes: returns the resident memory of the process."""
+        """Begin without a measurement: the first call of collect_if_grown() makes one.
+
+        Args:
+            resident_bytes: returns the resident memory of the process.
+            clock: returns a monotonic time in seconds.
+        """
         self.collections = 0
         self.found_object_count = 0  # objects in cycles
         self._resident_bytes = resident_bytes

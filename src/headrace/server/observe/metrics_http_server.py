@@ -1,8 +1,8 @@
 """The HTTP server for scrapers: a thread for each request. Imported only when metrics are enabled.
 
 A request must arrive within REQUEST_SECONDS and be answered within HTTP_SECONDS. Beyond CONNECTIONS_MAX
-connections the one that has waited longest for the rest of its request is closed, so that silent ones keep no
-scraper out.
+connections the one that has waited longest for the rest of its request is closed, so that silent connections
+cannot keep scrapers out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class MetricsSource(Protocol):
-    """What a scraper gets: server/observe/metrics.py implements it. Each raises OSError or HeadraceError."""
+    """The source of what a scraper gets, implemented by server/observe/metrics.py.
+
+    scrape() and check_health() raise OSError or HeadraceError if the server does not reply.
+    """
 
     def allows(self, address: str) -> bool:
         """Return whether a client of this address may read the metrics."""
@@ -34,7 +37,7 @@ class MetricsSource(Protocol):
         """Return the text of /metrics."""
 
     def check_health(self) -> None:
-        """Return if the server replies."""
+        """Check that the server replies: return nothing if it does, else raise."""
 
 
 def listen(metrics: MetricsSource, address: str, port: int) -> MetricsServerIPv4:
@@ -111,7 +114,7 @@ class ScrapeHandler(BaseHTTPRequestHandler):
         self.server.add_handler(self)
 
     def finish(self) -> None:
-        """Stop the timer."""
+        """Stop the timer, and remove this handler from the server."""
         self.server.remove_handler(self)
         self.deadline_timer.cancel()
         super().finish()

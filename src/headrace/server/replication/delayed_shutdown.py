@@ -43,7 +43,9 @@ class DelayedShutdown:
         return self._finish is not None
 
     def begin(self, finish: Callable[[], None], session: Session | None) -> bool:
-        """Begin to wait for the replicas; tick() then calls finish(). False: there is nothing to wait for.
+        """Begin to wait for the replicas and a new log; return False if there is nothing to wait for.
+
+        If it returns True, tick() calls finish() at the end of the wait.
 
         Args:
             finish: ends the server; a CommandError that it raises becomes the reply to the waiting clients.

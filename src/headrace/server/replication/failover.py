@@ -1,8 +1,8 @@
 """FAILOVER: this primary hands its role to a replica, without losing a write.
 
 waiting-for-sync       writes pause until the replica has everything
-failover-in-progress   it is asked to take over (PSYNC id offset FAILOVER), and this server follows it
-no-failover            it has, or this server is the primary again
+failover-in-progress   a replica is asked to take over (PSYNC id offset FAILOVER), and this server follows it
+no-failover            the replica has taken over, or this server is the primary again
 """
 
 from __future__ import annotations

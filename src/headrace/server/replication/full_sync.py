@@ -157,7 +157,7 @@ class FullSync:
                 self.on_snapshot_sent(replica)
 
     def _open_file(self) -> None:
-        """Let each replica read the file; it has no name any more."""
+        """Unlink the file, and send it to each replica through a descriptor of its own. Raises OSError."""
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             os.unlink(self._path)
@@ -213,7 +213,7 @@ class SnapshotFileSource:
         self.sent_bytes = 0  # bytes put into the replica's buffer
 
     def fill_output_buffer(self) -> None:
-        """Put the next bytes into the replica's buffer if it has read the last ones."""
+        """Put the next bytes into the replica's buffer if it has room; after the last, end the snapshot."""
         room = UNREAD_BYTES_MAX - self.replica.session.reply.pending_bytes()
         if self.descriptor < 0 or room <= 0:
             return

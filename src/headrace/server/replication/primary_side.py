@@ -82,8 +82,8 @@ class PrimarySide:
             temporary_path: returns where a snapshot for replicas may be written.
             wake: makes the event loop run a turn; called from other threads.
             stream_database: returns the database that the stream has selected.
-            is_translated: returns, on a replica, whether the stream of its primary has commands of Redis 7.0
-                only, as far as is known.
+            is_translated: returns, on a replica, whether the stream of its primary has only commands of Redis
+                7.0, as far as is known.
         """
         self.config = config
         self.engine = engine
@@ -120,7 +120,15 @@ class PrimarySide:
         return found
 
     def synchronise(self, session: Session, history: bytes, offset: int, legacy: bool) -> None:
-        """Serve PSYNC, or SYNC if legacy: the session becomes a replica. Raises CommandError."""
+        """Serve PSYNC, or SYNC if legacy: the session becomes a replica. Does nothing if it is one already.
+
+        Args:
+            history: the replication ID that it knows; b"?" for none.
+            offset: the next byte that it wants, counted from 1; -1 for none.
+
+        Raises:
+            CommandError: if replies to the session are unsent.
+        """
         replica = self.get_or_create_replica(session)
         if replica.state:
             return
@@ -147,7 +155,7 @@ class PrimarySide:
         self.loop.run_timer_now()
 
     def _continue(self, replica: Replica, position: int) -> None:
-        """Answer that the replica can continue, and send it the stream from its position."""
+        """Reply that the replica can continue, and send it the stream from its position."""
         self.partial_syncs += 1
         known = PSYNC2 in replica.capabilities
         replica.session.force_reply = True  # replies are off by now
@@ -200,7 +208,10 @@ class PrimarySide:
             effects.clear_older_forms()
 
     def set_translation_wanted(self, replica: Replica, on: bool) -> None:
-        """Record whether a Headrace replica needs the translated stream, for replicas of its own."""
+        """Record whether a Headrace replica needs the translated stream, for replicas of its own.
+
+        If it does, mark in the stream from where on it is translated, if this server writes the stream.
+        """
         replica.wants_translation = on
         self.update_translation()
         if on and self.writes_stream and self.sends_pings and self.primary.backlog is not None:
@@ -210,7 +221,7 @@ class PrimarySide:
     def pass_on_stream_bytes(self, data: bytes) -> str:
         """Append a part of the stream of this server's own primary, and schedule its sending to the replicas.
 
-        Replicas that know the commands of Redis 7.0 only are closed if there is a newer one.
+        Replicas that know only the commands of Redis 7.0 are closed if `data` has a newer one.
 
         Args:
             data: whole commands that were applied here.
@@ -302,7 +313,7 @@ class PrimarySide:
         return False
 
     def _feed(self, items: list[DatabaseRequest]) -> bool:
-        """Bring effects into the stream; return whether there are new bytes.
+        """Append effects to the stream; return whether there are new bytes.
 
         If there is no memory for them, the stream ends, because it must not have a gap. The replicas connect
         again and get a snapshot.
@@ -357,7 +368,7 @@ class PrimarySide:
         self.update_translation()
 
     def _is_snapshot_due(self, waiting: list[Replica], now: int) -> bool:
-        """Return whether to make a snapshot now, or to wait for more replicas that can share it."""
+        """Return whether to make a snapshot now; False: wait for another snapshot or for more replicas."""
         if self.engine.keyspace.image is not None:
             return False  # another snapshot is being written
         if not self.config.flag("repl-diskless-sync"):
@@ -420,7 +431,10 @@ class PrimarySide:
         )
 
     def _on_snapshot_sent(self, replica: Replica) -> None:
-        """Continue with the stream; after the form without a size, when the replica has loaded."""
+        """Begin to send the stream; after a snapshot without a size only when the replica acknowledges it.
+
+        A replica that wants only the snapshot is closed instead.
+        """
         replica.acknowledged_ms = self.loop.clock.now_ms()  # the engine's time is that of the last request
         if replica.rdb_only:
             replica.session.closing = True
@@ -492,7 +506,7 @@ class PrimarySide:
             self.loop.drop_with_reason(replica.connection, reason)
 
     def _expire_backlog(self, now: int) -> None:
-        """Give the backlog up when there has been no replica for repl-backlog-ttl seconds."""
+        """Close the backlog when there has been no replica for repl-backlog-ttl seconds; 0: never."""
         if self.primary.backlog is None or self.primary.replicas or not self.writes_stream:
             self._alone_since_ms = 0
             return

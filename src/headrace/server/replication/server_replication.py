@@ -72,7 +72,7 @@ class ServerReplication(ReplicationInterface):
         announced_port: Callable[[], int],
         restart_log: Callable[[], None],
     ) -> None:
-        """Be a primary without replicas; begin() takes up the role that is configured.
+        """Be a primary without replicas; begin_configured_role() takes up the role that is configured.
 
         Args:
             wake: makes the event loop run a turn; called from other threads.
@@ -116,7 +116,7 @@ class ServerReplication(ReplicationInterface):
         return self.primary_address is not None
 
     def follow(self, host: str, port: int, caller: Session | None) -> bytes:
-        """Become a replica of that server; return the reply's text."""
+        """Become a replica of that server; return the reply's text. Raises CommandError during a failover."""
         if self.primary_address == (host, port):
             return b"OK Already connected to specified master"
         if self.failover.state != NONE:
@@ -203,7 +203,7 @@ class ServerReplication(ReplicationInterface):
             self.primary_side.start_feeding()
 
     def snapshot_aux_fields(self) -> dict[bytes, bytes]:
-        """Return the fields by which a snapshot names its position in the history."""
+        """Return the fields by which a snapshot names its position in the history; empty if it has none."""
         side = self.replica_side
         if side.applier.is_torn or self.engine.has_left_out_removals():
             return {}
@@ -221,7 +221,7 @@ class ServerReplication(ReplicationInterface):
         return encode_comment(fields) if fields else b""
 
     def stream_database(self) -> int:
-        """Return the database that the stream has selected; a primary selects one again after a snapshot."""
+        """Return the database selected by the stream; 0 on a primary, which selects one after a snapshot."""
         return self.replica_side.stream_database if self.primary_address and not self.republishes else 0
 
     # The stream of this server's own primary.
@@ -270,11 +270,11 @@ class ServerReplication(ReplicationInterface):
             self.primary_side.publish_to_replicas(words)
 
     def needs_translation(self) -> bool:
-        """Return whether replicas of this server know commands of Redis 7.0 only."""
+        """Return whether replicas of this server, also recent ones, know only the commands of Redis 7.0."""
         return self.primary.translates
 
     def _is_translated(self) -> bool:
-        """Return whether the stream of the primary has commands of Redis 7.0 only, as far as is known."""
+        """Return whether the stream of the primary has only commands of Redis 7.0, as far as is known."""
         return self.replica_side.is_translated or not self.replica_side.applier.accepts_rules
 
     def before_replacing(self, keyspace: Keyspace) -> None:
@@ -353,7 +353,10 @@ class ServerReplication(ReplicationInterface):
         self.write_quorum.on_acknowledged()
 
     def synchronise(self, session: Session, history: bytes, offset: int, *, legacy: bool = False) -> None:
-        """Make the session a replica (PSYNC, or SYNC if legacy)."""
+        """Make the session a replica (PSYNC, or SYNC if legacy).
+
+        Raises CommandError if replies to the session are unsent, or this server's own link is down.
+        """
         if self.primary_address is not None:
             self._check_link()
         self.primary_side.synchronise(session, history, offset, legacy)
@@ -366,7 +369,7 @@ class ServerReplication(ReplicationInterface):
             raise NotConnected()
 
     def written_offset(self) -> int:
-        """Return the offset after all effects recorded so far."""
+        """Return the offset after all effects recorded so far, except those of a running transaction."""
         self.primary_side.feed_now()
         return self.primary.end_offset
 
@@ -389,7 +392,7 @@ class ServerReplication(ReplicationInterface):
         self.failover.start(host, port, force, timeout_ms)
 
     def abort_failover(self) -> None:
-        """Abort a running FAILOVER."""
+        """Abort a running FAILOVER. Raises CommandError if there is none."""
         self.failover.abort()
 
     def hand_over(self, host: str, port: int) -> None:
@@ -401,7 +404,7 @@ class ServerReplication(ReplicationInterface):
         return self.delayed_shutdown.begin(finish, session)
 
     def abort_shutdown(self) -> None:
-        """Abort a shutdown that waits for replicas."""
+        """Abort a shutdown that waits for replicas. Raises CommandError if there is none."""
         self.delayed_shutdown.abort()
 
     # Time.

@@ -90,7 +90,10 @@ class WriteQuorum:
             )
 
     def tick(self, now: int) -> int:
-        """Fail what has waited too long; return in how many milliseconds there is more to do, -1: never."""
+        """Send the replies to confirmed writes, and fail those that have waited too long.
+
+        Returns in how many milliseconds there is more to do; NOT_WAITING for never.
+        """
         self._forget_closed()
         self.on_acknowledged()
         limit = self.config.number("write-quorum-timeout")

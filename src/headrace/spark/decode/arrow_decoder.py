@@ -1,7 +1,7 @@
 """Decode XRANGE replies into Arrow buffers, without a Python object for each field.
 
 page_tokenizer indexes the tokens of an entry in the received bytes. Here they become a row: first each column
-locates and parses its value. Only if all values fit, or the mode allows nulls, the values are appended. So a
+locates and parses its value. The values are appended only if all of them fit, or the mode allows nulls. So a
 row never has to be removed. Entries like their neighbours are decoded faster, by entry_run_appender.
 """
 
@@ -321,7 +321,7 @@ class ArrowDecoder:
         pairs: cython.Py_ssize_t,
         with_values: cython.bint,
     ) -> cython.bint:
-        """Return whether all names of the entry, and with with_values all values, are UTF-8."""
+        """Return whether all names of the entry are UTF-8, and also all values if `with_values` is set."""
         step: cython.Py_ssize_t = 1 if with_values else 2
         i: cython.Py_ssize_t = 2 * pairs if with_values else 2 * pairs - 1
         while i > 0 and mem.is_utf8(p, self._token_offset(record, i), self._token_size(record, i)):

@@ -65,7 +65,7 @@ class EntryRunAppender(RunAppender):
     ) -> cython.Py_ssize_t:
         """Append the run of entries that begins at `record`, after `row` rows.
 
-        Returns how many rows, at most rows_max, were appended; 0 if the entry must be decoded by itself.
+        Returns how many rows, at most rows_max, were appended; 0 if the entry must be decoded separately.
         """
         if self.max_entries < RUN_MIN:
             self.max_entries *= 2
@@ -136,7 +136,7 @@ class EntryRunAppender(RunAppender):
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _bind_columns(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> cython.bint:
-        """Set the token number of each column; return False if a map would have a key twice."""
+        """Set the token number of each column; return False if the entries must be decoded one by one."""
         words: cython.Py_ssize_t = self.record_bytes // 8  # including the ID
         i: cython.Py_ssize_t
         column: Column

@@ -197,7 +197,7 @@ class ReplyPageTokenizer:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _index_short_entry(self, p: cython.p_const_uchar, end: cython.Py_ssize_t) -> cython.bint:
-        """Index an entry of fewer than 100 tokens of fewer than 100 bytes; return False for another one."""
+        """Index an entry of fewer than 100 tokens of fewer than 100 bytes; return False for any other."""
         index: GrowableBuffer = self.token_index
         if index.used + SHORT_RECORD_BYTES > index.cap:
             index.grow(SHORT_RECORD_BYTES)

@@ -97,7 +97,11 @@ class ColumnLayout:
 
     @classmethod
     def of_arrow(cls, schema: pa.Schema, timestamp_format: str) -> ColumnLayout:
-        """Return the layout of an Arrow schema. UsageError: a type cannot be read."""
+        """Return the layout of an Arrow schema.
+
+        Raises:
+            UsageError: if a type cannot be read, or a name occurs twice.
+        """
         layout = cls.__new__(cls)
         layout.specs = [_arrow_spec(field, timestamp_format) for field in schema]
         _check_distinct(schema.names)

@@ -92,7 +92,7 @@ class SinkConnection:
         self._connection.send_encoded(requests)
 
     def await_replies(self, replies: int, keep_strings: bool = False) -> ReplyCounter:
-        """Wait for so many replies; return the counter, which has their errors."""
+        """Wait for this number of replies; return the counter, which has their errors."""
         self._counter.expect(replies, keep_strings)
         while not self._counter.count_replies():
             self._counter.feed(self._receive())
@@ -118,7 +118,7 @@ class SinkConnection:
             check_confirmed(reply, replicas, self._stream)
 
     def wait_for_replicas(self, replicas: int) -> None:
-        """Wait until so many replicas have all that the server has now. Raises ServerUnavailable."""
+        """Wait until this many replicas have all that the server has now. Raises ServerUnavailable."""
         if replicas:
             key = self._stream.encode(errors="surrogateescape")
             written, reply = self.request(barrier_write_request(key) + wait_request(replicas), 2)
@@ -177,7 +177,12 @@ class ChunkWriter:
     """
 
     def __init__(self, servers: Servers, replicas: int = 0) -> None:
-        """replicas: how many replicas must have the rows when flush() returns."""
+        """Create a writer, which connects when it is needed.
+
+        Args:
+            servers: the servers to write to.
+            replicas: how many replicas must have the rows when flush() returns.
+        """
         self._servers = servers
         self._replicas = replicas
         self._connection: SinkConnection | None = None

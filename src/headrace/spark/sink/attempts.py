@@ -212,7 +212,7 @@ class AttemptGuard:
         """Return the other partitions whose rows were not read again yet; none if no task waits any more.
 
         Raises:
-            RowsChanged, AttemptSuperseded: as join() does.
+            RowsChanged, AttemptSuperseded: as join_or_begin() does.
         """
         requests = request(b"GET", self.attempt_key(stream)) + request(b"GET", self.partitions_key(stream))
         value, partitions = connection.request_or_raise(requests, 2)

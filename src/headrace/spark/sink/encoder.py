@@ -234,7 +234,7 @@ class ArrowCells:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def check_id(self, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Raise UsageError for a text that is no ID: XADD would take MAXLEN for its option."""
+        """Raise UsageError for a text that is not an ID: XADD would read MAXLEN as an option."""
         i: cython.Py_ssize_t = self.start + row
         at: cython.Py_ssize_t = i * self.width
         end: cython.Py_ssize_t = at + self.width
@@ -488,7 +488,7 @@ class XaddEncoder:
             The index after the last encoded row.
 
         Raises:
-            UsageError: if all fields of a row are null.
+            UsageError: if all fields of a row are null, or its ID is not an entry ID.
         """
         row: cython.Py_ssize_t
         if at < 0 or stop > (self.rows if rows is None else len(rows)):

@@ -129,7 +129,10 @@ class ExactlyOnceWriter(ChunkWriter):
         self.reset_reconnect_timeout()
 
     def _check_trimming(self, connection: SinkConnection, stream: bytes) -> None:
-        """Check by an XADD to a key that does not exist, which adds nothing, that the server can trim so."""
+        """Check that the server supports the trimming arguments. Raises CommandError.
+
+        The XADD that is sent for this adds nothing, because its key does not exist (NOMKSTREAM).
+        """
         key = self._marker.key(stream) + b":none"
         probe = request(b"XADD", key, b"NOMKSTREAM", *self._trim, b"*", b"a", b"a")
         [reply] = connection.request(probe, 1)
@@ -154,7 +157,7 @@ class ExactlyOnceWriter(ChunkWriter):
 
         Args:
             stream: their stream.
-            rows: how many of the task's rows were passed, with these.
+            rows: how many of the task's rows were passed, including these.
             digest: the digest of all of them.
 
         Raises:
@@ -265,7 +268,12 @@ class ExactlyOnceWriter(ChunkWriter):
             self.with_retries(record_all, record_each)
 
     def write(self, chunk: RowChunk) -> None:
-        """Queue a chunk, and execute the one before."""
+        """Queue a chunk, and execute the previous one.
+
+        Raises:
+            RowsChanged: if rows may not be added.
+            ConfirmedRowsLost: if the server lost rows that it had confirmed.
+        """
         self._check_may_add(chunk)
         state = self._streams[chunk.stream]
         chunk.marker_before = state.marker_value
@@ -298,7 +306,7 @@ class ExactlyOnceWriter(ChunkWriter):
         """Return the connection; execute an empty transaction on a new one.
 
         If the server rejects MULTI, it executes each row at once, and an attempt that fails between rows and
-        marker has rows added twice. A user without the permission learns it before the first row.
+        marker has rows added twice. So a missing permission is detected before the first row.
         """
         is_new = self._connection is None
         connection = super().connection_for(stream)

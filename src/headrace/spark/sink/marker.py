@@ -82,11 +82,11 @@ class Marker:
         return b"%b:headrace:sink:%b" % (companion_key_prefix(stream), self.query_id.encode())
 
     def value(self, rows: int, digest: int = 0, batch_before: bytes = b"") -> bytes:
-        """Return the key's value after so many rows of the batch."""
+        """Return the key's value after the first `rows` rows of the batch."""
         return b":".join([b"%d:%d:%016x" % (self.batch_id, rows, digest), *filter(None, [batch_before])])
 
     def error_value(self, rows: int, digest: int, reason: str) -> bytes:
-        """Return the key's value after so many rows, some of which were rejected."""
+        """Return the key's value after the first `rows` rows, some of which were rejected."""
         return b"%b:%b" % (self.value(rows, digest), reason.encode())
 
     def parse_state(self, value: bytes | None, stream: bytes) -> MarkerState:

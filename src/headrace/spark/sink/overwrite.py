@@ -45,7 +45,7 @@ class StreamReplacement:
             )
 
     def commit(self, rows: int, is_trimmed: bool = False) -> None:
-        """Replace the old stream by the new one. If no row was written, delete the old one.
+        """Replace the old stream with the new one. If no row was written, delete the old one.
 
         Args:
             rows: how many rows were written.

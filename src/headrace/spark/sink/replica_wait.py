@@ -22,7 +22,7 @@ class WritesUnconfirmed(ServerUnavailable):
 
 
 def wait_request(replicas: int) -> bytes:
-    """Return the request that waits for replicas; none if there are none to wait for."""
+    """Return the request that waits for replicas; empty if `replicas` is 0."""
     return request(b"WAIT", b"%d" % replicas, b"%d" % WAIT_MS) if replicas else b""
 
 

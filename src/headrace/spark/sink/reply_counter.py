@@ -1,7 +1,7 @@
 r"""Count replies and find errors among them, without making objects of them.
 
     +OK\r\n                        a reply
-    $15\r\n1763676000000-0\r\n     a reply; its hyphen is no error
+    $15\r\n1763676000000-0\r\n     a reply; its hyphen is not an error
     *3\r\n                         a reply of three elements, such as EXEC's:
     $15\r\n1763676000000-1\r\n       element 0
     -ERR no\r\n                      element 1, an error
@@ -63,7 +63,7 @@ class ReplyCounter(ReadBuffer):
         self.strings = []
 
     def expect(self, replies: int, keep_strings: bool = False) -> None:
-        """Start counting so many replies. All previous ones must be counted."""
+        """Start counting this number of replies. All previous ones must be counted."""
         assert self.counted == self.expected, "replies are outstanding"
         self.expected = replies
         self.counted = 0

@@ -38,7 +38,7 @@ def check_requested_ids(
 
     Raises:
         UsageError: for an ID that is too small or wrong, or if only some rows have one.
-        CommandError: if the reply is another error than that there is no stream.
+        CommandError: if the reply is an error, except that the stream does not exist.
     """
     last = parse_id(START)
     if isinstance(info, list):

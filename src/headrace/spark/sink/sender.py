@@ -47,6 +47,8 @@ class RowSender:
     """Sends the rows of one task, over one connection to each server. Call close() at the end.
 
     Args:
+        options: the options of the sink.
+        marker: the identity of an exactly-once write; None delivers at least once.
         assign_roles: returns the roles of a schema's columns; by default by their names.
         chunk_rows: the maximum number of rows of one transaction.
         increasing_ids: whether the IDs are known to increase, so that only the first one is checked.
@@ -116,7 +118,11 @@ class RowSender:
         return self.confirmed_rows
 
     def finish(self) -> int:
-        """Flush, and check that all rows of earlier attempts were read again; return how many were added."""
+        """Flush, and check that all rows of earlier attempts were read again; return how many were added.
+
+        Raises:
+            RowsChanged: if an earlier attempt has written more rows.
+        """
         added = self.flush()
         for owner, writer in self._writers.items():
             writer.finish({s: rows for s, (rows, _) in self._sent.items() if self._owners[s] == owner})
@@ -205,7 +211,7 @@ class RowSender:
     def _encode_again(
         self, batch: pa.RecordBatch, stream: bytes, rows: list[int] | None
     ) -> Callable[[int, int, int | None], tuple[bytes | bytearray, int]]:
-        """Return RowChunk.encode of a batch."""
+        """Return the function that encodes rows of a batch again, for RowChunk.encode."""
         roles = self._roles
 
         def encode(at: int, stop: int, digest: int | None) -> tuple[bytes | bytearray, int]:
@@ -304,7 +310,7 @@ def write_batches(
 def write_stream(
     df: DataFrame, batch_id: int, *, url: str, stream: str | None = None, query_id: str, **options: Any
 ) -> int:
-    """Write a micro-batch exactly once, for use in foreachBatch:
+    """Write a micro-batch exactly once, for use in foreachBatch.
 
         def write(df, batch_id):
             write_stream(df, batch_id, url="redis://...", stream="orders", query_id="orders-1")
@@ -324,7 +330,7 @@ def write_stream(
         How many rows were added.
 
     Raises:
-        UsageError: for wrong options.
+        UsageError: for wrong options or columns.
         RowsChanged: when the batch is committed, if its partitions are not those of an earlier call.
         PySparkException: if a task fails, also because its rows are not those of an earlier call.
     """

@@ -19,7 +19,7 @@ class AdaptiveCount:
         self.count = min(INITIAL_COUNT, maximum)
 
     def record_page(self, entries: int, page_bytes: int) -> None:
-        """Adjust the count after a page of so many entries and bytes."""
+        """Adjust the count after a page with this number of entries and bytes."""
         if entries:
             fitting = PAGE_BYTES * entries // max(page_bytes, 1)
             self.count = max(1, min(self._maximum, fitting, GROWTH_MAX * self.count))

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class GroupProgress:
     """The group of the option groupId. Without that option all methods do nothing.
 
-    A group that only Spark uses is set to the position of the query, also back if the query restarts earlier.
+    A group that only Spark uses is set to the position of the query, and moved back if that restarts earlier.
     A shared group (acknowledgeOnCommit) is never moved back. Its pending entries that Spark has read are
     acknowledged.
     """

@@ -1,4 +1,4 @@
-"""The lag of a streaming query, from its own progress report: no server is asked."""
+"""Compute the lag of a streaming query from its own progress report, without a request to a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.positions.position import parse_position
 
 @dataclass(frozen=True)
 class StreamProgress:
-    """One stream of a query, as of the planning of its last micro-batch.
+    """One stream of a query, at the time when its last micro-batch was planned.
 
     Attributes:
         read_to: the ID up to which the query has read, including that micro-batch.
@@ -36,7 +36,7 @@ class QueryProgress:
 
     Attributes:
         entries: the number of entries read.
-        entries_per_second: the same as a rate.
+        entries_per_second: entries processed per second.
         streams: the progress in each stream, by its name.
     """
 

@@ -96,7 +96,7 @@ def plan_ranges(
     """Return the tasks that read every entry from start to end once. Streams without new entries have none.
 
     Args:
-        chosen_starts: start IDs that options chose. They need not be entries, so they are no anchors.
+        chosen_starts: start IDs that options chose. They need not be entries, so they are not anchors.
         numbers: for each stream, how many entries had been added up to its start, if known. With it, a task
             can report how many entries are missing.
         expected_positions: positions by which a task detects that its stream was recreated.
@@ -235,7 +235,7 @@ def _entry_bytes(entry: Any) -> int:
 
 
 def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeSteps[list[RangeEstimate]]:
-    """Probe the begin of each piece, then the end of the pieces not counted by this: two round trips."""
+    """Probe the start of each piece, then the end of the pieces not counted by this: two round trips."""
     heads = yield [
         ("XRANGE", stream_key(stream), _int_to_id(low), _int_to_id(high - 1), "COUNT", window)
         for low, high in pieces

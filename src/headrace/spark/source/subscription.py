@@ -28,7 +28,7 @@ class Subscription:
         return self._pattern is None
 
     def streams(self) -> tuple[str, ...]:
-        """Return the streams to read now. With a pattern, scan the servers' keys once an interval.
+        """Return the streams to read now. With a pattern, scan the servers' keys, at most once per interval.
 
         Raises:
             UsageError: if no option names streams.

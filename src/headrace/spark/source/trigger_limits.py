@@ -1,4 +1,4 @@
-"""Limit a micro-batch: at most so many entries or bytes, and not before a minimum number of entries.
+"""Limit a micro-batch to a maximum of entries or bytes, and delay it until a minimum of entries exists.
 
 The streams share the limit in proportion to their backlogs; each gets at least one entry if the limit
 allows it. The n-th entry is found by receiving all entries up to it, which are skipped, not decoded.
@@ -142,7 +142,7 @@ class AdmissionControl:
     def _shares(self, max_entries: int, backlogs: dict[str, float]) -> dict[str, int]:
         """Share in proportion, but give each stream an entry: a short one must not wait for a long one.
 
-        With fewer entries than streams these get one in turn.
+        With fewer entries than streams, the streams take turns.
         """
         if max_entries < len(backlogs):
             streams = sorted(backlogs, key=lambda s: (s <= self._last_served, s))[:max_entries]
