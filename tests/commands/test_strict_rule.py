@@ -53,6 +53,7 @@ def kept(command: str, entry: str = "3-0", rule: str = "KEEP-UNACKED", key: str 
         "DEL s",
         "DEL other s",
         "UNLINK s",
+        "DELEX s",
         "SET s v",
         "SET s v EX 10",
         "SET s v KEEPTTL",

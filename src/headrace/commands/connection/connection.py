@@ -138,6 +138,7 @@ def hello_secret_positions(argv: list[bytes]) -> list[int]:
 
 def _introduce(call: Call) -> None:
     """Write the reply to HELLO: a description of the server. Clients expect the name redis."""
+    is_primary: cython.bint = call.server.replication.role()[0] == b"master"
     call.reply.map(7)
     for name, value in (
         (b"server", b"redis"),
@@ -145,7 +146,7 @@ def _introduce(call: Call) -> None:
         (b"proto", call.session.reply.protocol),
         (b"id", call.session.id),
         (b"mode", b"standalone"),
-        (b"role", b"master"),
+        (b"role", b"master" if is_primary else b"replica"),
         (b"modules", []),
     ):
         call.reply.bulk(name)

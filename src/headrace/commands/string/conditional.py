@@ -60,6 +60,7 @@ def run_delex(call: Call) -> None:
     if len(argv) == 4 and not condition_holds(call, key):
         call.reply.integer(0)
         return
+    strict_rules.check_key_removal(call, call.database, key)
     call.reply.integer(1 if expire.remove_key(call, key) else 0)
 
 
@@ -70,7 +71,10 @@ def delex_key_flags(argv: list[bytes]) -> KeyFlags:
 
 @cython.cfunc
 def condition_holds(call: Call, key: bytes) -> cython.bint:
-    """Return whether the key exists and the condition of a DELEX holds. Raises NotAString or BadCondition."""
+    """Return whether the key exists and the condition of a DELEX holds.
+
+    Raises NotAString, BadCondition or BadDigest.
+    """
     try:
         value = strings.read_for_update(call, key)
     except WrongType:
@@ -97,7 +101,7 @@ def msetex_key_positions(argv: list[bytes]) -> list[int]:
 
 
 def run_msetex(call: Call) -> None:
-    """MSETEX: store several values with one expiry if the condition holds for all keys; reply whether."""
+    """MSETEX: store several values with one expiry if the condition holds for all keys; reply 1 or 0."""
     argv: list[bytes] = call.argv
     database: Database = call.database
     positions = msetex_key_positions(argv)
