@@ -4,8 +4,8 @@ connect ─▶ connecting ─▶ handshake ─┬──────────�
    ▲                                └▶ sync: file ─▶ load ─▶ swap ─┘
    └── one second later; after an error that would repeat itself, up to a minute later
 
-The old data are served until the new are loaded. They are loaded between two turns of the event loop, with a
-turn and its timers now and then, into a keyspace of their own: a snapshot that is damaged changes nothing.
+The old data are served until the new data are loaded. The load runs between two turns of the event loop, with
+a turn and its timers now and then, into a separate keyspace: a snapshot that is damaged changes nothing.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ReplicaEvents(Protocol):
         """Handle that a snapshot has replaced all data: they are those of that history at that offset."""
 
     def needs_translation(self) -> bool:
-        """Return whether replicas of this server know commands of Redis 7.0 only."""
+        """Return whether replicas of this server know only the commands of Redis 7.0."""
 
 
 class ReplicaSide:
@@ -124,9 +124,9 @@ class ReplicaSide:
         Args:
             files: where snapshots are stored while they are received.
             settings: returns the present settings.
-            events: what has happened.
-            synced_offset: returns up to which value of engine.effects.offset the log is synced; -1 if there
-                is no log.
+            events: called when something happens to the link or the data.
+            synced_offset: returns up to which value of engine.effects.log_offset the log is synced; -1 if
+                there is no log.
             tls: returns what a TLS connection to the primary needs, None for a plain one. May raise
                 UsageError.
         """
@@ -212,7 +212,10 @@ class ReplicaSide:
         self._lose("a client has closed it (CLIENT KILL)", repeats=False)
 
     def request_translation(self, now: int) -> None:
-        """Ask the primary, which is Headrace, for commands of Redis 7.0 only, and to say from when on."""
+        """Ask a Headrace primary to send only commands of Redis 7.0, and to mark from where on it does.
+
+        Does nothing if the primary is not Headrace, or the stream is not being followed.
+        """
         if self.link is not None and self.is_online and self.applier.accepts_rules:
             self._translation_requested = True
             self._request_at_ms = now + RETRY_MS
@@ -357,7 +360,7 @@ class ReplicaSide:
         self._send()
 
     def on_lost(self, reason: str) -> None:
-        """Reconnect in a while."""
+        """Schedule the next connection."""
         self._lose(reason, repeats=False)
 
     def _apply(self, link: ReplicaLink, now: int) -> None:
@@ -460,7 +463,7 @@ class ReplicaSide:
         self._loading = True
         try:
             keyspace, loaded = self._read(self.loop.clock.now_ms())
-            self.events.before_replacing(keyspace)
+            self._prepare(keyspace)
         except _Interrupted:
             if self.link is link:  # unless the server ends, the load begins again
                 self._load_due = True
@@ -472,6 +475,13 @@ class ReplicaSide:
         finally:
             self._loading = False
         self._replace(link, keyspace, loaded)
+
+    def _prepare(self, keyspace: Keyspace) -> None:
+        try:
+            self.events.before_replacing(keyspace)
+        except BaseException:
+            keyspace.close()
+            raise
 
     def _read(self, now: int) -> tuple[Keyspace, LoadedSnapshot]:
         self._last_turn_s = self._last_keepalive_s = time.monotonic()
@@ -579,7 +589,7 @@ class ReplicaSide:
         return fields + self._losses()
 
     def _losses(self) -> InfoFields:
-        """Return how much of the primary's data is not here; nothing if all is."""
+        """Return counters of the primary's data that is missing here, without those that are 0."""
         counted = [
             ("replica_skipped_keys", sum(self.skipped_keys_by_type.values())),
             ("replica_skipped_commands", sum(self.applier.skipped_commands.values())),
