@@ -92,6 +92,7 @@ def test_standard_input_that_is_parquet_is_rejected(server_url: str, client: red
         ("x.csv", b"a;b\n\xe4;1,5\n", ["--delimiter", ";", "--encoding", "latin-1"]),
         ("x.csv", "a\tb\nä\t1,5\n".encode("utf-16"), ["--delimiter", "tab", "--encoding", "utf-16"]),
         ("x.tsv", "a\tb\nä\t1,5\n".encode(), []),
+        ("X.TSV", "a\tb\nä\t1,5\n".encode(), []),
         ("x.csv.gz", gzip.compress("a|b\nä|1,5\n".encode(), mtime=0), ["--delimiter", "|"]),
         ("x.jsonl", '{"a": "ä", "b": "1,5"}\n'.encode("cp1252"), ["--encoding", "cp1252"]),
     ],
@@ -283,11 +284,11 @@ def test_rejected_rows_of_parquet_are_json_lines_whatever_their_values(
             "raw": [[b"a"], [b"\xff"], [b"b"]],
         }
     )
-    pyarrow.parquet.write_table(table, "x.parquet")
-    words = ["load", "x.parquet", "--stream", "s", "--url", server_url, "--time-column", "d", "--skip-bad"]
+    pyarrow.parquet.write_table(table, "X.PARQUET")
+    words = ["load", "X.PARQUET", "--stream", "s", "--url", server_url, "--time-column", "d", "--skip-bad"]
     assert main(words) == 0
     assert [row["n"] for row in fields(client)] == ["1", "3"]
-    [line] = Path("x.rejects.jsonl").read_text().splitlines()
+    [line] = Path("X.rejects.jsonl").read_text().splitlines()
     rejected = json.loads(line)
     assert (rejected["d"], rejected["n"]) == ("+10000-01-01", 2)
     assert rejected["far"] == "+294247-01-10T04:00:54.775807"

@@ -33,6 +33,11 @@ def test_follow_and_archive_exclude_each_other() -> None:
     assert isinstance(done.exception, UsageError) and "--follow" in str(done.exception)
 
 
+def test_an_option_of_the_store_needs_an_archive() -> None:
+    done = CliRunner().invoke(command, ["SELECT 1", "--storage-option", "A=b"])
+    assert isinstance(done.exception, UsageError) and "give it with --archive" in str(done.exception)
+
+
 def test_numbers_are_aligned_to_the_right() -> None:
     rows = [("[red]", 5), (None, 12345)]
     console = Console(file=io.StringIO(), width=60)

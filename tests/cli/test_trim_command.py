@@ -54,6 +54,8 @@ def test_trim_prints_what_was_removed_and_what_keeps_the_rest(
         (["--stream", "orders.a", "--keep-for", "soon"], "not a duration: 'soon'"),
         (["--stream", "orders.a", "--keep", "0"], "0 is not in the range"),
         (["--stream", "orders.a", "--archive", "missing"], "missing: there is no archive"),
+        (["--stream", "orders.a", "--storage-option", "A=b"], "--storage-option is for an archive"),
+        (["--stream", "orders.a", "--release", "x", "--storage-option", "A=b"], "--release only takes"),
     ],
 )
 def test_bad_input_prints_one_line_and_exits_with_2(

@@ -15,8 +15,8 @@ from headrace.archive.location import ArchiveError, ArchiveLocation
 from headrace.cli.options.option_types import (
     ArchivePath,
     check_time_zone,
+    optional_archive,
     storage_option,
-    with_storage_options,
 )
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.printing import add_hint
@@ -129,7 +129,7 @@ def command(
     errors = Console(stderr=True, highlight=False)
     reject_writes(sql)
     statement = parse_catalog_statement(sql)
-    archive = None if directory is None else with_storage_options(directory, storage_options)
+    archive = optional_archive(directory, storage_options)
     if statement is not None and following:
         raise UsageError("--follow is for SELECT, not for SHOW TABLES and DESCRIBE")
     fields = dict(parse_fields_option(each) for each in field_options)

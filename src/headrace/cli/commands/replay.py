@@ -10,7 +10,7 @@ from rich.progress import Progress, TextColumn
 from rich.table import Column
 
 from headrace.archive.location import ArchiveLocation
-from headrace.cli.options.option_types import ArchivePath, storage_option, with_storage_options
+from headrace.cli.options.option_types import ArchivePath, optional_archive, storage_option
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.progress import progress_bar
 from headrace.client.stream_names import normalize_name
@@ -84,7 +84,7 @@ def command(
     After an interruption the same command continues where it stopped: no entry is lost or added twice. A
     complete replay adds nothing when it is run again, unless --restart is given.
     """
-    location = None if directory is None else with_storage_options(directory, storage_options)
+    location = optional_archive(directory, storage_options)
     console = Console(highlight=False)
     progress = ReplayResult()
 

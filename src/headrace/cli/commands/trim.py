@@ -7,7 +7,7 @@ from rich.console import Console
 
 from headrace.archive.location import ArchiveLocation
 from headrace.archive.release import delete_watermarks
-from headrace.cli.options.option_types import ArchivePath, quiet_option, storage_option, with_storage_options
+from headrace.cli.options.option_types import ArchivePath, optional_archive, quiet_option, storage_option
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.progress import progress_bar
 from headrace.console.rich_text import line
@@ -69,14 +69,14 @@ def command(
     """
     console = Console(highlight=False, quiet=quiet)
     if release is not None:
-        if archive is not None or keep or keep_for or no_groups_ok or dry_run:
+        if archive is not None or storage_options or keep or keep_for or no_groups_ok or dry_run:
             raise UsageError("--release only takes --stream or --pattern: it trims nothing")
         streams = delete_watermarks(url, select_streams(url, names, pattern), release)
         console.print(
             line(f"{plural(len(streams), 'stream')} released: ", ", ".join(streams)), soft_wrap=True
         )
         return
-    location = None if archive is None else with_storage_options(archive, storage_options)
+    location = optional_archive(archive, storage_options)
     keep_ms = 0 if keep_for is None else parse_duration_ms(keep_for)
     streams = select_streams(url, names, pattern)
     with progress_bar(console) as bar:

@@ -59,6 +59,17 @@ def with_storage_options(location: ArchiveLocation, pairs: tuple[str, ...]) -> A
     return archive_location(location.uri, options) if options else location
 
 
+def optional_archive(location: ArchiveLocation | None, pairs: tuple[str, ...]) -> ArchiveLocation | None:
+    """Return the location of --archive with the values of --storage-option; None if it is not given.
+
+    Raises:
+        UsageError: as with_storage_options(), or if there are options and no archive.
+    """
+    if location is None and pairs:
+        raise UsageError("--storage-option is for an archive in an object store: give it with --archive")
+    return None if location is None else with_storage_options(location, pairs)
+
+
 storage_option = click.option(
     "--storage-option",
     "storage_options",

@@ -63,8 +63,8 @@ class FileReader(AbstractContextManager["FileReader"]):
     Args:
         path: The file.
         null_values: Texts in CSV that mean no value.
-        delimiter: The CSV delimiter; None for a tab in .tsv files, and otherwise for the one of a first line
-            `sep=;`, for a semicolon, tab or | if the header has no comma, else for a comma.
+        delimiter: The CSV delimiter; None to detect it: the one that a first line such as `sep=;` names,
+            else a tab in .tsv files, else a semicolon, tab or | if the header has no comma, else a comma.
         encoding: The text encoding of CSV or JSON lines. UTF-16 is also recognized by its byte order mark.
 
     Attributes:
@@ -77,7 +77,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         found_delimiter: The delimiter if the first line of the file shows another one than the default.
 
     Raises:
-        UsageError: if the format is not known, or an option does not fit it.
+        UsageError: if there is no such file, its format is not known, or an option does not fit the format.
     """
 
     def __init__(
@@ -108,7 +108,8 @@ class FileReader(AbstractContextManager["FileReader"]):
         if self.format == "parquet" and self._encoding != "utf-8":
             raise UsageError(f"{self.name}: --encoding is for text, and this is {FORMAT_NAMES[self.format]}")
         self._given_delimiter = "" if delimiter is None else parse_delimiter(delimiter)
-        self.delimiter = self._given_delimiter or ("\t" if ".tsv" in path.suffixes else ",")
+        is_tsv = ".tsv" in Path(path.name.lower()).suffixes
+        self.delimiter = self._given_delimiter or ("\t" if is_tsv else ",")
 
     def __exit__(self, *failure: object) -> None:
         while self._open_files:
@@ -125,7 +126,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         """Yield the rows in the file's order.
 
         Raises:
-            UsageError: at the first row that cannot be read, or if the file cannot be.
+            UsageError: at the first row that cannot be read, or if the file cannot be read.
         """
         for rows in self.batches_and_bad_rows():
             if isinstance(rows, BadRow):
@@ -136,7 +137,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         """Yield the rows in the file's order, and a BadRow for each that cannot be read.
 
         Raises:
-            UsageError: if the file cannot be read, or its columns have no names.
+            UsageError: if the file cannot be read, has no column names, or has two columns of the same name.
         """
         reader = {"csv": self._csv, "json": self._json, "parquet": self._parquet}[self.format]
         try:

@@ -20,7 +20,7 @@ BATCH_ROWS_MAX = 100_000
 
 @dataclass(frozen=True)
 class LoadArguments:
-    """The arguments, which load() describes."""
+    """The arguments of load(), whose docstring describes them."""
 
     file: str | os.PathLike[str] | None
     stream: str
@@ -107,4 +107,4 @@ def rejects_path(path: Path, given: str | os.PathLike[str] | None) -> Path:
     suffixes = [suffix for suffix in path.suffixes if suffix.lower() not in (".gz", ".zip")]
     kind = suffixes[-1] if suffixes else ""
     name = path.name.removesuffix("".join(path.suffixes)) if len(path.suffixes) < 3 else path.stem
-    return Path(f"{name}.rejects{'.jsonl' if kind == '.parquet' else kind}")
+    return Path(f"{name}.rejects{'.jsonl' if kind.lower() == '.parquet' else kind}")
