@@ -19,6 +19,8 @@ from redis.backoff import NoBackoff
 
 import headrace
 from api.engine_clients import blocked, sessions
+from headrace.api.local.engine_session import EngineSession
+from headrace.errors import NotOnDisk
 from support.waiting import async_wait_until
 
 SECONDS = 20
@@ -314,6 +316,28 @@ def test_a_closed_database_is_a_lost_connection_at_once(how: Any) -> None:
                 await asyncio.wait_for(each, SECONDS)
         await client.aclose()
 
+    asyncio.run(whole())
+
+
+def test_a_blocked_reader_gets_the_error_of_the_disk(
+    database: headrace.Database, protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def whole() -> None:
+        client = database.async_client(protocol=protocol, retry=Retry(NoBackoff(), 0))
+        reading = asyncio.create_task(client.xreadgroup("g", "c", {"s": ">"}, block=0))
+        await async_wait_until(lambda: blocked(database) == 1)
+
+        def receive(session: EngineSession, timeout: float | None) -> bytes:
+            raise NotOnDisk("simulated")
+
+        monkeypatch.setattr(EngineSession, "receive", receive)
+        await asyncio.to_thread(database.stream("s").add, {"n": 1})
+        with pytest.raises((redis.ConnectionError, NotOnDisk)):
+            await asyncio.wait_for(reading, SECONDS)
+        monkeypatch.undo()
+        await client.aclose()
+
+    database.client().xgroup_create("s", "g", mkstream=True)
     asyncio.run(whole())
 
 

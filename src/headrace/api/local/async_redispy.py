@@ -123,7 +123,11 @@ class EngineTransport(asyncio.Transport):
         """Pass the replies to the protocol."""
         self._delivery_scheduled = False
         while not self._paused and not self._closing:
-            data = self._engine_session.receive(0)
+            try:
+                data = self._engine_session.receive(0)
+            except Exception as error:  # such as NotOnDisk: the replies are lost
+                self._close(error)
+                return
             if data:
                 self._protocol.data_received(data)
             else:
