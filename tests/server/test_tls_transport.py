@@ -140,6 +140,54 @@ def test_a_socket_with_little_room_gets_all_of_it(town: Town, tmp_path: Path):
     assert heard == b"$%d\r\n%s\r\n+OK\r\n" % (len(value), value)
 
 
+def test_requests_that_come_while_a_reply_is_sent_do_not_repeat_it(town: Town, tmp_path: Path):
+    """A read flushes what was left of a reply: the next write must not encrypt the same bytes again."""
+    value = bytes(range(256)) * 200
+    with by_hand(tmp_path, *town.server_words()) as server:
+        loop = server.parts.loop
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        ours.setblocking(False)
+        theirs.settimeout(10)
+        loop.add_connection(
+            ours.detach(), b"nowhere:1", b"nowhere:2", server.parts.listeners.tls.new_connection()
+        )
+        wire = Wire(0, town.context(), sock=theirs)
+        shaking = threading.Thread(target=wire.shake)
+        shaking.start()
+        while shaking.is_alive():
+            loop.run_once(10)
+        shaking.join()
+        theirs.setblocking(False)
+        heard, requests = b"", [encoded("ECHO", value)] + [encoded("PING")] * 100
+        for request in requests:
+            theirs.sendall(wire.record(request))
+            loop.run_once(0)
+            heard += read_available(wire)
+        while server.parts.loop.connections and (more := read_after_turn(server, wire)):
+            heard += more
+        wire.close()
+    assert heard == b"$%d\r\n%s\r\n" % (len(value), value) + b"+PONG\r\n" * 100
+
+
+def read_after_turn(server, wire: Wire) -> bytes:
+    server.parts.loop.run_once(0)
+    return read_available(wire)
+
+
+def read_available(wire: Wire) -> bytes:
+    """Return the text of the records that have arrived completely."""
+    text = b""
+    while True:
+        try:
+            text += wire.wire.read(1 << 16)
+        except ssl.SSLWantReadError:
+            try:
+                wire.incoming.write(wire.sock.recv(1 << 16))
+            except BlockingIOError:
+                return text
+
+
 def test_a_client_that_does_not_read_gets_no_more_executed(server, client, town: Town):
     assert client.request("SET", "big", b"x" * 500_000) == "OK"
     greedy = server.connect_tls(town.context())

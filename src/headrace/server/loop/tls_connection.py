@@ -148,7 +148,7 @@ class TlsConnection:
         those: some of the next ones may be encrypted already, in `unsent_encrypted`.
         """
         done: cython.Py_ssize_t = 0
-        if self.unsent_encrypted:
+        if self.unsent_encrypted or self.unsent_plaintext_bytes > 0:  # read() may have sent all of it
             if not self._flush(fd):
                 return BROKEN
             if self.unsent_encrypted:
