@@ -59,7 +59,7 @@ class StreamOwners(Protocol):
         """Return a new connection to the stream's owner, and whether each request needs ASKING before it."""
 
     def raise_if_unavailable(self, stream: str, error: str, follow_ask: bool = True) -> None:
-        """Raise ServerUnavailable if an error reply means another server, or the same one later."""
+        """Raise ServerUnavailable if an error reply asks for another server, or for the same one later."""
 
 
 class RawConnection:

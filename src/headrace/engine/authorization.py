@@ -79,7 +79,10 @@ class Authorization:
     # Authentication.
 
     def begin_session(self, session: Session) -> None:
-        """Log in a new client as the default user; it must authenticate if that user has a password."""
+        """Log in a new client as the default user.
+
+        It must authenticate unless that user is enabled and needs no password.
+        """
         session.authenticated = self.users.default_needs_no_password()
         self._set_user(session, self.users.default)
 

@@ -122,7 +122,7 @@ class Parking:
             self.request_load(run)
 
     def on_loaded(self, run: ColdRun, stored: Any) -> list[Waiter]:
-        """Put a run that was read into the cache; return the waiters for it.
+        """Put into the cache a run that was read from its file; return the waiters for it.
 
         stored: what RunSource.load() returned; None if it failed. Then the requests load the run themselves,
         and report the error.

@@ -51,7 +51,7 @@ def may_write(row: CommandRow) -> bool:
 
 
 def needs_memory(session: Session, row: CommandRow, argv: list[bytes]) -> bool:
-    """Return whether the request may need more memory, for data or for the client's queue."""
+    """Return whether the request, or a command that its EXEC runs, may take more memory."""
     if row.command.denyoom:
         return not publishes_watermark(row, argv)
     if session.queue is None or row.command.name != b"exec":

@@ -262,7 +262,7 @@ class PendingIndex:
 
     @cython.ccall
     def copy(self, arena: PendingArena) -> PendingIndex:
-        """Return a copy with the same slots, of another arena."""
+        """Return a copy for another arena, with the same entries in the same slots."""
         return self._twin(arena, False)
 
     @cython.ccall

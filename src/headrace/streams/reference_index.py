@@ -45,7 +45,7 @@ class ReferenceIndex:
 
     @cython.ccall
     def add_group(self, group: Group) -> cython.void:
-        """Give a new group, without pending entries, a number."""
+        """Index a group without pending entries: number it, and record its later pending entries."""
         number: cython.Py_ssize_t
         if self.tree.free_numbers:
             number = self.tree.free_numbers.pop()

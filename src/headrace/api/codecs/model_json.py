@@ -80,7 +80,7 @@ class ModelJson:
         """Return the JSON form of a value. For a pydantic model, decode it again and compare.
 
         Raises:
-            CodecError: if it cannot be encoded, or is decoded as another value.
+            CodecError: if it cannot be encoded, or is not decoded from its JSON as the same value.
         """
         dumped = self.dump(value)
         if self.is_pydantic:

@@ -20,7 +20,7 @@ class EntryPrinter:
 
     Args:
         as_json: Print JSON.
-        prints_stream_names: Begin each line with the name of the stream.
+        with_names: Begin each line with the name of the stream.
         count: Number of entries to print; None for no limit.
     """
 

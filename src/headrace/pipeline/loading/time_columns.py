@@ -216,7 +216,7 @@ def choose_time_column(
 
 
 def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
-    """Return why a column of times is not chosen: a time is before 1970 or too late; empty if it may be."""
+    """Return why a column of times cannot be chosen, as for a time before 1970 or too late; else ""."""
     found, _ = times.milliseconds_in_any_range(column)
     for row, ms in enumerate(found):
         if ms is not None and not 0 <= ms <= times.latest_valid_ms:

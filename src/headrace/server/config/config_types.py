@@ -54,7 +54,7 @@ class DirectiveType(Protocol):
 
 
 def bound_text(number: int) -> str:
-    """Return a bound as text; one of 2^20 or more as 2^n or 2^n-1."""
+    """Return a bound as text; one of 2^20 or more, which must be 2^n or 2^n-1, in that form."""
     if number < 1 << 20:
         return str(number)
     bits = number.bit_length()

@@ -221,7 +221,10 @@ class ServerReplication(ReplicationInterface):
         return encode_comment(fields) if fields else b""
 
     def stream_database(self) -> int:
-        """Return the database selected by the stream; 0 on a primary, which selects one after a snapshot."""
+        """Return the database selected by the replication stream.
+
+        0 if this server writes the stream itself: it selects one after a snapshot.
+        """
         return self.replica_side.stream_database if self.primary_address and not self.republishes else 0
 
     # The stream of this server's own primary.

@@ -12,7 +12,7 @@ from headrace.spark.sink.at_least_once import SinkConnection
 
 
 class RowIdTooSmall(UsageError):
-    """The ID of a row is not above the stream's last ID: other entries were added meanwhile."""
+    """The ID of a row is not above the stream's last ID, or not above that of the row before it."""
 
 
 def last_id_from_xinfo(strings: list[bytes]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Track the numbers of the IDs that a query reads to, to compute its lag without counting entries.
+"""Track the numbers of the IDs at which a query's batches end: they give its lag without counting entries.
 
 The number of an ID is how many entries were ever added up to it. XINFO STREAM gives those of a stream's last
 and first entry (stream_state.py). A micro-batch that is
