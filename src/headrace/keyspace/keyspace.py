@@ -213,6 +213,7 @@ class Keyspace:
         self.has_ttls = other.has_ttls
         if self.cold_storage is not None:
             self.cold_storage.left_out_removals = 0  # of the replaced data
+            self.cold_storage.left_out_reason = ""
         other.close()
         self._notify_flushed()
 

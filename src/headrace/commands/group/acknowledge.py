@@ -75,7 +75,7 @@ def _left_out_ids(
             continue
         if policy != references.ACKED or not references.is_referenced(stream, entry.ms, entry.seq, group):
             deleted.append(entry)
-    return set(deleted).difference(unreadable_removals.removable_ids(call, stream, deleted))
+    return unreadable_removals.left_out_ids(call, stream, deleted)
 
 
 def run_ack_delete(call: Call) -> None:
@@ -118,7 +118,10 @@ def run_ack_delete(call: Call) -> None:
             if removed is not None:
                 removed.add_references(stream, wanted.ms, wanted.seq)
             references.drop_references(stream, wanted.ms, wanted.seq)
-        if wanted not in left_out and stream.delete(wanted.ms, wanted.seq) and removed is not None:
+        if left_out and wanted in left_out:
+            call.reply.integer(1)
+            continue
+        if stream.delete(wanted.ms, wanted.seq) and removed is not None:
             removed.add_entry(wanted.ms, wanted.seq)
         call.reply.integer(1)
     if acknowledged > 0:

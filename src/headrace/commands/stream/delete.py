@@ -97,7 +97,9 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
-    ids = unreadable_removals.removable_ids(call, stream, ids)
+    left_out: set[StreamId] = unreadable_removals.left_out_ids(call, stream, ids)
+    if left_out:
+        ids = [one for one in ids if one not in left_out]
     deleted: cython.longlong = 0
     wanted: StreamId
     if stream.rules is not None:
@@ -122,13 +124,11 @@ def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[Str
     deleted: list[StreamId] = ids
     if policy == references.ACKED:
         deleted = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
-    removable: list[StreamId] = unreadable_removals.removable_ids(call, stream, deleted)
-    if removable is deleted:
-        return ids
+    left_out: set[StreamId] = unreadable_removals.left_out_ids(call, stream, deleted)
     if policy == references.DELREF:
-        for one in set(deleted).difference(removable):
+        for one in left_out:
             references.drop_references(stream, one.ms, one.seq)
-    return removable
+    return [one for one in ids if one not in left_out] if left_out else ids
 
 
 def run_by_policy(call: Call) -> None:

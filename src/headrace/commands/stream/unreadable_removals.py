@@ -24,34 +24,34 @@ from headrace.structures.stream_id import StreamId
 
 
 @cython.ccall
-def removable_ids(call: Call, stream: Stream, ids: list[StreamId]) -> list[StreamId]:
-    """Load the runs that the deletion of these entries needs; return the IDs of those that can be deleted.
+def left_out_ids(call: Call, stream: Stream, ids: list[StreamId]) -> set[StreamId]:
+    """Load the runs that the deletion of these entries needs; return the IDs of those that it must leave out.
 
-    If a log is replayed, these may be fewer. Raises DamagedColdRun and RunNeeded otherwise.
+    These can only be entries of a log that is replayed. Raises DamagedColdRun and RunNeeded otherwise.
     """
-    removable: list[StreamId] = []
+    left_out: set[StreamId] = set()
     entry: StreamId
     try:
         cold_reads.ensure_deletion_runs_loaded(stream, ids)
-        return ids
+        return left_out
     except DamagedColdRun:
         if not call.policy.leaves_out_unreadable:
             raise
     for entry in ids:
         try:
             cold_reads.ensure_entries_loaded(stream, [entry])
-            removable.append(entry)
         except DamagedColdRun as damage:
             leave_out(call, stream, entry, damage)
+            left_out.add(entry)
+    removable: list[StreamId] = [entry for entry in ids if entry not in left_out]
     try:
         cold_reads.ensure_deletion_runs_loaded(stream, removable)
-    except (
-        DamagedColdRun
-    ) as damage:  # the last entry in memory would go, and the run before it cannot be read
+    except DamagedColdRun as damage:
+        # The last entry in memory would go, and the run before it cannot be read.
         for entry in removable:
             leave_out(call, stream, entry, damage)
-        return []
-    return removable
+        return set(ids)
+    return left_out
 
 
 @cython.ccall

@@ -167,7 +167,7 @@ class ObjectUploader:
     def _step(self) -> bool:
         """Do what is to be done; return False if something failed, which does not stop the rest."""
         failure: Exception | None = None
-        steps = [self._upload_all, self._remove_local, self._delete_discarded, self._delete_orphans]
+        steps = [self._upload_all, self._remove_local, self._delete_scheduled, self._delete_orphans]
         for step in [self._remove_local] if self._is_foreign else steps:
             try:
                 step()
@@ -292,7 +292,7 @@ class ObjectUploader:
                 self._record(lambda name=name: self.cold_files.remove_local(name))  # type: ignore[misc]
                 excess -= sizes[name]
 
-    def _delete_discarded(self) -> None:
+    def _delete_scheduled(self) -> None:
         """Delete the objects of files that nothing refers to any more."""
         for name, stored in self.uploaded_files.files_to_delete():
             self._check_owner()
