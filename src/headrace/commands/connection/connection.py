@@ -138,7 +138,6 @@ def hello_secret_positions(argv: list[bytes]) -> list[int]:
 
 def _introduce(call: Call) -> None:
     """Write the reply to HELLO: a description of the server. Clients expect the name redis."""
-    is_primary: cython.bint = call.server.replication.role()[0] == b"master"
     call.reply.map(7)
     for name, value in (
         (b"server", b"redis"),
@@ -146,7 +145,7 @@ def _introduce(call: Call) -> None:
         (b"proto", call.session.reply.protocol),
         (b"id", call.session.id),
         (b"mode", b"standalone"),
-        (b"role", b"master" if is_primary else b"replica"),
+        (b"role", b"replica" if call.server.replication.is_replica() else b"master"),
         (b"modules", []),
     ):
         call.reply.bulk(name)
