@@ -7,6 +7,7 @@
 - the order of the tests, and the markers that tests/conftest.py sets or reads
 """
 
+import gc
 import logging
 import os
 import pathlib
@@ -83,15 +84,10 @@ def log_propagates() -> None:
 
 
 @pytest.fixture
-def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """As pytest's, but without messages about tasks of earlier tests: asyncio logs when it deletes them."""
-
-    def is_own(record: logging.LogRecord) -> bool:
-        return record.name != "asyncio"
-
-    caplog.handler.addFilter(is_own)
-    yield caplog
-    caplog.handler.removeFilter(is_own)
+def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """As pytest's, after tasks of earlier tests were deleted: asyncio logs about some of them then."""
+    gc.collect()
+    return caplog
 
 
 @pytest.fixture(autouse=True)
