@@ -108,7 +108,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         if self.format == "parquet" and self._encoding != "utf-8":
             raise UsageError(f"{self.name}: --encoding is for text, and this is {FORMAT_NAMES[self.format]}")
         self._given_delimiter = "" if delimiter is None else parse_delimiter(delimiter)
-        is_tsv = ".tsv" in Path(path.name.lower()).suffixes
+        is_tsv = ".tsv" in map(str.lower, path.suffixes)
         self.delimiter = self._given_delimiter or ("\t" if is_tsv else ",")
 
     def __exit__(self, *failure: object) -> None:
