@@ -78,7 +78,7 @@ def flight_nodes(rows: int) -> tuple[int, Nodes]:
     names = [name for name in table.column_names if name != SCHEDULED_COLUMN]
     columns = [(name.encode(), table[name].to_pylist()) for name in names]
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for row, ms in enumerate(table[SCHEDULED_COLUMN].cast("int64").to_pylist()):
         words = [b"XADD", b"flights", b"%d-*" % ms]
         for name, values in columns:

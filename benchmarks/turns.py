@@ -31,7 +31,7 @@ class TimedEngine:
     def __init__(self, scale: float) -> None:
         self.engine = Engine()
         self.engine.set_effect_recording(True)
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.now_ms = START_MS
         self.longest_ns = 0
         self.scale = scale
@@ -42,7 +42,7 @@ class TimedEngine:
 
     def __call__(self, *words: str | bytes | int, other_client: bool = False) -> bytes:
         """Run a request and the timers that are due; return the reply's bytes."""
-        session = self.engine.session() if other_client else self.session
+        session = self.engine.create_session() if other_client else self.session
         argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]
         started = time.thread_time_ns()
         self.engine.execute(session, argv, self.now_ms)

@@ -23,8 +23,8 @@ def os_error_text(error: OSError) -> str:
 def copy_error(error: BaseException) -> BaseException:
     """Return an equal error without traceback, cause and context.
 
-    For an object that stores an error and raises it: it stores a copy and raises a copy of that, because a
-    traceback refers to frames, and these to the object (a reference cycle). An error that cannot be copied
+    An object that raises a stored error stores a copy, and raises a copy of the copy. Otherwise the traceback
+    would refer to frames, and the frames to the object (a reference cycle). An error that cannot be copied
     becomes a HeadraceError with the same text.
     """
     try:
@@ -48,10 +48,10 @@ class HeadraceError(Exception):
     """The base class of all errors that Headrace raises deliberately. The text says what to do."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return restore_error, (type(self), self.args), self.__dict__ or None
+        return unpickle_error, (type(self), self.args), self.__dict__ or None
 
 
-def restore_error(kind: type[HeadraceError], args: tuple[Any, ...]) -> HeadraceError:
+def unpickle_error(kind: type[HeadraceError], args: tuple[Any, ...]) -> HeadraceError:
     """Return an error with these args, for copy and pickle.
 
     The constructor is not called: its parameters may differ from `args`, which hold the text. Calling it
@@ -282,7 +282,7 @@ class CodecError(HeadraceError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # without the entry, whose codec need not be picklable
-        return restore_error, (type(self), self.args), {**self.__dict__, "entry": None}
+        return unpickle_error, (type(self), self.args), {**self.__dict__, "entry": None}
 
 
 class ConnectionLost(HeadraceError, ConnectionError):

@@ -59,7 +59,7 @@ KEY_TTL_OVERHEAD_BYTES = KEY_OVERHEAD_BYTES + 32 + 32 * 3 // 2 + 8
 
 # The bytes of all keys that are remembered for clients with tracking enabled, and the prefixes that one of
 # them may have: a change looks up the prefixes of its key, and those of one client are compared pairwise.
-TRACKED_KEY_BYTES_MAX = 256 * 1024 * 1024
+TRACKED_KEYS_BYTES_MAX = 256 * 1024 * 1024
 TRACKED_PREFIXES_MAX = 1000
 
 # The selectors of one user, which are compared with each of its requests. One takes about 17 kB.

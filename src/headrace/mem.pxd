@@ -314,7 +314,7 @@ cdef inline const unsigned char *tail(const unsigned char *buf, Py_ssize_t at) n
     return buf + at
 
 
-cdef inline object pointers(Py_ssize_t n):
+cdef inline object alloc_pointers(Py_ssize_t n):
     return PyBytes_FromStringAndSize(NULL, n * sizeof(unsigned char *))
 
 

@@ -222,7 +222,7 @@ def tail(buf: bytes | bytearray, at: int) -> bytes | bytearray:
     return memoryview(buf)[at:]  # type: ignore[return-value]
 
 
-def pointers(n: int) -> Any:
+def alloc_pointers(n: int) -> Any:
     """Return an array for n pointers; compiled, a block of bytes."""
     return [None] * n
 

@@ -9,7 +9,7 @@ _MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
 
 
 def parse_memory(word: str) -> int:
-    """Return the number of bytes of a text such as 64mb. Raises ValueError if it is not one."""
+    """Return the number of bytes of a text such as 64mb. Raises ValueError for other text."""
     found = _MEMORY.fullmatch(word)
     if found is None or found[2].lower() not in _UNITS:
         raise ValueError("argument must be a memory value")

@@ -12,7 +12,7 @@ import time
 def now_ms() -> int:
     """Return milliseconds since 1970, never negative.
 
-    If the system's clock is set to a time before 1970, return that of the monotonic clock instead.
+    If the system's clock is set to a time before 1970, return the monotonic clock's time instead.
     """
     now = time.time_ns() // 1_000_000
     return now if now >= 0 else time.monotonic_ns() // 1_000_000

@@ -102,10 +102,10 @@ def test_an_interrupted_commit_is_not_taken_for_durable_when_the_disk_works_agai
     storage = Storage(open_directory(tmp_path), "always")
     db = build_database(storage, ManualClock(), Settings())
     backend, log = db.backend, storage.log
-    write, check_files = log._file.write, log.check_files
+    write, give_up_if_files_changed = log._file.write, log.give_up_if_files_changed
 
     def add(value: str) -> int:
-        session = backend.engine.session()
+        session = backend.engine.create_session()
         now = backend.now_ms()
         backend.run_locked(
             lambda: backend.engine.execute(session, [b"XADD", b"s", b"*", b"v", value.encode()], now)
@@ -120,13 +120,13 @@ def test_an_interrupted_commit_is_not_taken_for_durable_when_the_disk_works_agai
         raise OSError(28, "No space left on device")
 
     def interrupt(*arguments: object) -> bool:
-        monkeypatch.setattr(log, "check_files", check_files)
+        monkeypatch.setattr(log, "give_up_if_files_changed", give_up_if_files_changed)
         raise Interrupt
 
     monkeypatch.setattr(log._file, "write", reject)
     with pytest.raises(NotOnDisk):
         storage.commit(add("a"))
-    monkeypatch.setattr(log, "check_files", interrupt)
+    monkeypatch.setattr(log, "give_up_if_files_changed", interrupt)
     with pytest.raises(Interrupt):
         storage.commit(batches[0])
     monkeypatch.setattr(log._file, "write", write)

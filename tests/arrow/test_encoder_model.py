@@ -60,7 +60,7 @@ class Server:
 
     def __init__(self) -> None:
         self.engine = Engine()
-        self.session: Session = self.engine.session()
+        self.session: Session = self.engine.create_session()
 
     def __call__(self, *words: str | bytes | int) -> bytes:
         argv = [w if isinstance(w, bytes) else str(w).encode() for w in words]
@@ -112,8 +112,8 @@ def decoded(reply: bytes, words: list[bytes], mode: str) -> Any:
     except MalformedEntry as error_text:
         return None, str(error_text)
     rows, found = decoder.take()
-    misfits = decoder.misfits() if mode == "PERMISSIVE" and any(decoder.misfits()) else []
-    return (rows, found, decoder.dropped, misfits), ""
+    misfits = decoder.misfit_counts() if mode == "PERMISSIVE" and any(decoder.misfit_counts()) else []
+    return (rows, found, decoder.dropped_entries, misfits), ""
 
 
 def encoded(reply: bytes, words: list[bytes]) -> Any:
@@ -129,8 +129,8 @@ def encoded(reply: bytes, words: list[bytes]) -> Any:
         "text" if w.rstrip(b"!").decode() in TEXTS else f for w, f in zip(words[1::2], forms, strict=True)
     ]
     many, found = columns(b"\xff\xff\xff\xff" + message[:-2], forms)
-    assert many == head.rows
-    return (head.rows, found, head.dropped_entries, head.misfits), ""
+    assert many == head.row_count
+    return (head.row_count, found, head.dropped_entries, head.misfit_counts), ""
 
 
 def plain(result: Any) -> Any:

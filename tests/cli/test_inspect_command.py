@@ -89,7 +89,7 @@ def test_errors_are_one_line(orders, server_url: str, capsys, monkeypatch: pytes
     for arguments in (["text"], ["nothing"], ["orders", "--node", "99"], ["orders", "--node", "x"]):
         assert main(["inspect", *arguments, "--url", server_url]) == 2
         assert capsys.readouterr().err.count("\n") == 1
-    monkeypatch.setattr(inspect, "BYTES_MAX", 100)
+    monkeypatch.setattr(inspect, "FETCHED_BYTES_MAX", 100)
     assert main(["inspect", "orders", "--url", server_url]) == 2
     assert "--large" in capsys.readouterr().err
     assert main(["inspect", "orders", "--url", server_url, "--large"]) == 0

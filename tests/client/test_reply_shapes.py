@@ -98,7 +98,7 @@ def test_no_reply_is_rejected_that_redis_py_converts(url: str) -> None:
         plain.xgroup_create(name, name, "0")
         plain.xreadgroup(name, name, {name: ">"})
         client = servers.client()
-        assert stream_name(name) in servers.scan(".*")
+        assert stream_name(name) in servers.matching_streams(".*")
         assert client.xinfo_stream(name)["length"] == 1
         assert client.xinfo_stream(name, full=True)["length"] == 1
         assert client.xinfo_groups(name)[0]["name"] == name

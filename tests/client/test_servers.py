@@ -50,14 +50,14 @@ def test_streams_are_asked_in_one_round_trip_and_errors_stay_with_their_stream(
         stream_server.fill(f"s{n}", n + 1)
     stream_server.client.set("text", "hello")
     names = [f"s{n}" for n in range(20)]
-    answers = Servers(stream_server.url).request([*names, "text"], lambda pipe, s: pipe.xlen(s))
+    answers = Servers(stream_server.url).request_each([*names, "text"], lambda pipe, s: pipe.xlen(s))
     assert isinstance(answers.pop("text"), redis.ResponseError)
     assert answers == {f"s{n}": n + 1 for n in range(20)}
     each = Servers(stream_server.url).request_many(
         names[:3], lambda pipe, s: [pipe.xlen(s) for _ in range(int(s[1]))]
     )
     assert each == {"s0": [], "s1": [2], "s2": [3, 3]}
-    assert Servers(stream_server.url).request([], lambda pipe, s: pipe.xlen(s)) == {}
+    assert Servers(stream_server.url).request_each([], lambda pipe, s: pipe.xlen(s)) == {}
 
 
 class Interrupted(int):
@@ -160,7 +160,7 @@ def test_a_cluster_is_reached_with_tls_and_a_password(
     place = f"127.0.0.1:1,127.0.0.1:{node.port}{certificates.query()}"
     servers = Servers(f"clusters://:secret@{place}")
     assert last_ids(servers, ["s", "t"]) == {"s": "1-0"}
-    assert servers.scan(".*") == ["s"]
+    assert servers.matching_streams(".*") == ["s"]
     assert answer(servers.open_raw("s"), b"XLEN", b"s") == b":1\r\n"
     with pytest.raises(CONNECTION_ERRORS):
         last_ids(Servers(f"clusters://{place}", reconnect_timeout=0), ["s"])
@@ -225,6 +225,6 @@ def test_streams_are_found_by_pattern_and_type(stream_server: StreamServer) -> N
         pipe.xadd(other, {"a": "1"})
     pipe.set("orders-3000", "text")
     pipe.execute()
-    found = Servers(stream_server.url).scan(r"orders-\d+")
+    found = Servers(stream_server.url).matching_streams(r"orders-\d+")
     assert found == sorted(f"orders-{n}" for n in range(3000))
-    assert Servers(stream_server.url).scan("orders") == []
+    assert Servers(stream_server.url).matching_streams("orders") == []

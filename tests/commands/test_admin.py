@@ -90,7 +90,7 @@ class TalkativeHost(ServerInterface):
 @pytest.fixture
 def hosted():
     engine = Engine(server=TalkativeHost())
-    session = engine.session()
+    session = engine.create_session()
 
     def say(line):
         engine.execute(session, line.encode().split(), 1_234_567)

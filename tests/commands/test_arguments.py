@@ -110,14 +110,14 @@ def test_words_are_compared_in_any_case():
 
 def test_a_cursor_goes_word_by_word():
     words = Arguments([b"SET", b"k", b"v", b"px", b"10", b"a", b"b"], 1)
-    assert words.remaining() == 6
+    assert words.remaining_count() == 6
     assert (words.next_argument(), words.next_argument()) == (b"k", b"v")
     assert not words.take_flag(b"EX")
     assert words.take_option(b"PX")
     assert words.next_integer() == 10
     assert words.has_more()
     assert words.take_rest() == [b"a", b"b"]
-    assert not words.has_more() and words.remaining() == 0
+    assert not words.has_more() and words.remaining_count() == 0
     words.expect_end()
 
 

@@ -99,7 +99,9 @@ def test_kill_by_options_spares_the_caller_unless_skipme_is_no(talk):
 def test_kill_by_address_and_age(talk):
     engine = talk.engine
     for number in range(3):
-        talk.clients[f"c{number}"] = engine.session(b"10.0.0.%d:5" % number, b"here:6379", number * 1000)
+        talk.clients[f"c{number}"] = engine.create_session(
+            b"10.0.0.%d:5" % number, b"here:6379", number * 1000
+        )
     talk.now = 3000
     assert talk("CLIENT KILL 10.0.0.0:5") == "OK"
     assert talk("CLIENT KILL 10.0.0.9:5") == "-ERR No such client"

@@ -220,7 +220,7 @@ def test_another_history_of_the_same_data_has_the_same_digest(seed):
     for most in (7, 1000):
         engine = Engine(server=Trusting())
         engine.keyspace.settings.stream_node_max_entries = most
-        session = engine.session()
+        session = engine.create_session()
         lines = [f"SET k{n} {n}" for n in range(20)]
         chance.shuffle(lines)
         lines += [f"XADD s {i} f v{i}" for i in ids]

@@ -36,7 +36,7 @@ def test_a_snapshot_contains_the_libraries(talk):
     loaded = Keyspace()
     result = read_rdb(io.BytesIO(file.getvalue()), loaded, now_ms=1)
     assert loaded.libraries == {b"mylib": LIBRARY.encode(), b"other": OTHER.encode()}
-    assert (result.libraries, result.skipped_libraries) == (2, 0)
+    assert (result.library_count, result.skipped_library_count) == (2, 0)
     copy = Talk()
     copy.engine.keyspace.replace_databases(loaded)
     assert copy.words("FCALL", "f", "0", "x") == "x"
@@ -66,7 +66,7 @@ def test_a_primary_s_libraries_are_replaced_here(talk):
 
 def test_a_dump_restores_all_libraries_or_none(talk):
     talk.words("FUNCTION", "LOAD", LIBRARY)
-    session = talk.engine.session()
+    session = talk.engine.create_session()
     talk.engine.execute(session, [b"FUNCTION", b"DUMP"], 1)
     payload = session.reply.take().split(b"\r\n", 1)[1][:-2]
     talk.words("FUNCTION", "LOAD", OTHER)

@@ -385,7 +385,7 @@ def test_a_user_cannot_send_dead_letters_where_it_may_not_write(leased: Any) -> 
 
 def test_a_restored_stream_sends_no_dead_letters_where_the_user_may_not_write() -> None:
     engine = Engine()
-    admin, eve = engine.session(), engine.session()
+    admin, eve = engine.create_session(), engine.create_session()
 
     def run(session: Session, *argv: bytes) -> bytes:
         engine.execute(session, list(argv), 1000)

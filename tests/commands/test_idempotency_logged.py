@@ -16,7 +16,7 @@ NO_KEY = "-ERR no such key"
 def from_log(talk, line):
     """Say a line as a log or a master says it."""
     if "log" not in talk.clients:
-        talk.clients["log"] = talk.engine.session()
+        talk.clients["log"] = talk.engine.create_session()
         talk.clients["log"].replayed = True
     return talk(line, client="log")
 

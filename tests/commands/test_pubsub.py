@@ -238,7 +238,7 @@ def test_any_requests_leave_counts_and_subscribers_in_step(talk):
         and not channels.pattern_subscribers
         and not channels.shard_channel_subscribers
     )
-    assert talk.engine.keyspace.events.publish is None
+    assert talk.engine.keyspace.notifier.publish is None
 
 
 def test_subscriptions_are_counted_in_the_memory_of_their_client(talk):

@@ -38,7 +38,7 @@ class PlayedReplication(ReplicationInterface):
         self.replica = False
         self.calls.append(("promote",))
 
-    def stream_dialect(self, session):
+    def replication_dialect(self, session):
         return self.dialect
 
     def set_replconf_option(self, session, option, value):

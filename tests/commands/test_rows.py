@@ -78,7 +78,7 @@ def test_every_row_with_keys_says_how_it_uses_them() -> None:
 
 def test_channels_shown_as_keys_are_none() -> None:
     channel = COMMANDS_BY_NAME[b"spublish"]
-    assert channel.shown_keys == Span(1, 1, 1)
+    assert channel.shown_key_span == Span(1, 1, 1)
     assert not channel.has_keys and channel.key_positions([b"SPUBLISH", b"c", b"m"]) == []
 
 

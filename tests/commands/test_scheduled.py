@@ -183,7 +183,7 @@ def test_a_script_schedules_nothing_for_a_stream_that_its_user_may_not_write(tal
 def test_a_user_schedules_nothing_for_a_stream_that_is_not_his(talk: Any, words: tuple[str, ...]) -> None:
     talk("XADD q 1-1 headrace:due 1")
     talk("XGROUP CREATE q g 0")
-    talk.engine.auth.begin_session(talk.engine.session())
+    talk.engine.auth.begin_session(talk.engine.create_session())
     talk("ACL SETUSER eve on nopass ~q ~{X}:scheduled ~{X}:scheduled::scheduled +@all")
     talk("PING", client="eve")
     talk.engine.auth.begin_session(talk.clients["eve"])

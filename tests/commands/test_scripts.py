@@ -207,7 +207,7 @@ def test_a_script_writes_a_kilobyte_to_the_log_at_most(talk, caplog):
 
 
 def test_each_call_has_the_permissions_of_the_user(talk):
-    talk.engine.auth.begin_session(talk.engine.session())
+    talk.engine.auth.begin_session(talk.engine.create_session())
     talk("ACL SETUSER bob on nopass ~a* +eval +get +set")
     talk("PING", client="bob")
     talk.engine.auth.begin_session(talk.clients["bob"])

@@ -34,7 +34,7 @@ def test_a_monitor_sees_what_is_carried_out(watched):
 
 
 def test_a_monitors_line_says_when_where_and_who(watched):
-    client = watched.engine.session(b"1.2.3.4:5", b"", 0)
+    client = watched.engine.create_session(b"1.2.3.4:5", b"", 0)
     client.database = 3
     watched.engine.execute(client, [b"PING"], 1_234_567)
     assert watched.clients["m"].reply.take() == b'+1234.567000 [3 1.2.3.4:5] "PING"\r\n'

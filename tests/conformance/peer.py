@@ -132,7 +132,7 @@ class Both:
 
     def client(self, name):
         if name not in self.clients:
-            session = self.engine.session(now_ms=now_ms())
+            session = self.engine.create_session(now_ms=now_ms())
             session.reply.protocol = self.protocol
             self.clients[name] = (session, Connection(self.port, self.protocol))
         return self.clients[name]
@@ -174,7 +174,7 @@ class Pair:
         self.version = peer.version
         self.engine = Engine()
         self.cold = None
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.connection = Connection(peer.port, 2)
         for line in ("FLUSHALL", "CONFIG SET stream-node-max-entries 100 stream-node-max-bytes 4096"):
             self.both(words(line))

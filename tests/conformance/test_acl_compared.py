@@ -42,7 +42,7 @@ class Two:
     def __init__(self, peer):
         self.peer = peer
         self.engine = Engine()
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
 
     def parse(self, reply):
         if reply[:1] != b"*":

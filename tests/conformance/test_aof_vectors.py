@@ -84,7 +84,7 @@ class Client:
     """Asks an engine as a client would, in RESP3, and takes the answers apart."""
 
     def __init__(self, engine):
-        self.engine, self.session, self.parser = engine, engine.session(), ReplyParser()
+        self.engine, self.session, self.parser = engine, engine.create_session(), ReplyParser()
         self.ask("HELLO", 3)
 
     def ask(self, *words):
@@ -174,7 +174,7 @@ def test_a_start_comes_to_the_same(name, server, lay_out):
         path = directory / "appendonlydir" / file
         if size or path.exists():  # the next file of records is made by who writes it
             assert path.stat().st_size == size, file
-    assert recovered.source_kind == "log" and recovered.keys == sum(map(len, state.values()))
+    assert recovered.source_kind == "log" and recovered.key_count == sum(map(len, state.values()))
     # The next start finds nothing to mend, and the same.
     again, second = start(directory, truncated_ok=False)
     assert state_of(again) == state and not any("cut off" in note for note in second.notes)

@@ -93,7 +93,7 @@ def table(commands):
 
 def ask_engine(*argv):
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     engine.execute(session, list(argv), 1000)
     return session.reply.take()
 

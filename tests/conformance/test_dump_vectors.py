@@ -35,7 +35,7 @@ def as_bytes(word):
 def value_after(path, vector):
     """What an engine holds under the vector's key after its commands, its consumers last seen at SEEN_MS."""
     engine = Engine()
-    session = engine.session(now_ms=NOW_MS)
+    session = engine.create_session(now_ms=NOW_MS)
     for name, value in vector["config"].items():
         setattr(engine.keyspace.settings, name.replace("-", "_"), int(value))
     for command in vector["commands"]:

@@ -154,7 +154,7 @@ def test_random_commands_are_answered_the_same(ask, seed):
 
 def contents(engine: Engine) -> list[bytes]:
     """What the keys of the first two databases hold, and until when."""
-    session = engine.session()
+    session = engine.create_session()
     for database in (b"0", b"1"):
         engine.execute(session, [b"SELECT", database], 0)
         for key in b"abcdefgh":
@@ -167,7 +167,7 @@ def contents(engine: Engine) -> list[bytes]:
 def test_the_log_of_random_commands_does_again_what_they_did(seed):
     engine, again = Engine(), Engine()
     engine.set_effect_recording(True)
-    speaker, reader = engine.session(), again.session()
+    speaker, reader = engine.create_session(), again.create_session()
     now = 1_700_000_000_000
     for turn, argv in enumerate(CommandGenerator("keys", seed).commands(TURNS)):
         engine.execute(speaker, argv, now + turn)

@@ -186,7 +186,7 @@ def shown(records: list[list[bytes]]) -> list[str]:
 def test_each_command_is_logged_as_redis_does(tmp_path):
     engine = Engine()
     engine.set_effect_recording(True)
-    session = engine.session()
+    session = engine.create_session()
     ours, theirs = [], []
     requests = conversation()
     with logging_redis(tmp_path) as real:
@@ -242,7 +242,7 @@ def owner(consumer: list[Any]) -> list[Any]:
 def test_redis_loads_what_we_write(tmp_path, seed, form):
     engine = Engine()
     engine.set_effect_recording(form == "log")
-    session = engine.session()
+    session = engine.create_session()
     for i, argv in enumerate(group_commands(seed, TURNS)):
         if i == 2 * TURNS // 3:
             argv = words(f"SELECT {seed % 3}")

@@ -47,7 +47,7 @@ class Full:
         self.ask(self.control, b"FLUSHALL")
         self.engine = Engine()
         self.client = Connection(peer.port, 2)
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.both(b"SET", b"k", b"v" * 1000)
         self.ask(self.control, b"CONFIG", b"SET", b"maxmemory", b"1")
         self.engine.keyspace.memory.limit = 1

@@ -19,7 +19,7 @@ SAME = [
 def test_odd_cursors_and_options_are_answered_alike(peer, line):
     peer.clean()
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     argv = [word.encode() for word in line.split(" ")]
     engine.execute(session, argv, 1000)
     peer.control.send(argv)
@@ -30,6 +30,6 @@ def test_odd_cursors_and_options_are_answered_alike(peer, line):
 def test_a_cursor_below_zero_or_without_digits_is_invalid(cursor):
     """As in Redis 8; Redis 7.0 takes the first three."""
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     engine.execute(session, [b"SCAN", cursor], 1000)
     assert session.reply.take() == b"-ERR invalid cursor\r\n"

@@ -63,7 +63,7 @@ class Caching(Both):
         about_ids = "GETREDIR" in line
         for name in sorted(self.clients, key=lambda name: name != asked):
             session, connection = self.clients[name]
-            if name != asked and session.queue is None and session.waiting is None and not session.reply_mode:
+            if name != asked and session.queue is None and session.waiter is None and not session.reply_mode:
                 self.tell(name, [b"PING"])
             ours = self.with_names(split(session.reply.take()), 0, about_ids)
             theirs = self.with_names([connection.reply(PATIENCE_S) for _ in ours], 1, about_ids)

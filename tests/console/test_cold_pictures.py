@@ -60,13 +60,13 @@ def test_a_cold_run_is_a_node_with_its_file_and_counts(base):
     assert len(runs) > 2
     assert sum(pack.live for pack in base.packed_nodes) == ENTRIES - 1
     memory_bytes = sum(run.cold_run.bytes_if_loaded for run in runs)
-    assert base.cold == ColdStats(sum(run.live for run in runs), memory_bytes, 1)
+    assert base.cold_stats == ColdStats(sum(run.live for run in runs), memory_bytes, 1)
     drawn = text(draw(base, "0", 3, 5, ("tree",)))
     first = next(line for line in drawn.splitlines() if "▸ 1-0" in line)
     assert "1.cold" in first
     assert f"{runs[0].live} entries + 1 deleted" in first
     assert f"{runs[0].cold_run.inner_count()} nodes in " in first
-    assert f"in files   {base.cold.entries:,} entries, which would take" in drawn
+    assert f"in files   {base.cold_stats.entries:,} entries, which would take" in drawn
     assert "of memory, in 1 file: 1.cold" in drawn
 
 

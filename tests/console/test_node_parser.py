@@ -44,7 +44,7 @@ def snapshot(client: redis.Redis) -> StreamSnapshot:
 def test_the_parsed_entries_are_those_of_the_server(client: redis.Redis, seed: int):
     fill(client, seed)
     packs = snapshot(client).packed_nodes
-    entries = [entry for pack in packs for entry in pack.parts.entries if not entry.is_deleted]
+    entries = [entry for pack in packs for entry in pack.parse().entries if not entry.is_deleted]
     expected = client.xrange("orders")
     assert [entry.id for entry in entries] == [entry_id for entry_id, _ in expected]
     for entry, (_, fields) in zip(entries, expected, strict=True):
@@ -52,7 +52,7 @@ def test_the_parsed_entries_are_those_of_the_server(client: redis.Redis, seed: i
         shown = [str(v) if isinstance(v, int) else v.decode() for v in values]
         assert shown == list(fields.values())
     for pack in packs:
-        node = pack.parts
+        node = pack.parse()
         parts = [*node.master_parts, *(part for entry in node.entries for part in entry.parts)]
         covered = node.data[:6] + b"".join(part.element.raw for part in parts) + b"\xff"
         assert covered == node.data

@@ -41,7 +41,7 @@ def test_every_node_is_drawn_or_counted_once(nodes: int):
     for chosen in {0, nodes // 2, nodes - 1}:
         found = list(tree_lines(tree, chosen, nodes <= WHOLE_TREE_MAX, Text(), Text()))
         single = [line.node.first_key_index for line in found if not line.node.children]
-        closed = sum(line.node.key_count for line in found if line.node.children and not line.opened)
+        closed = sum(line.node.key_count for line in found if line.node.children and not line.expanded)
         assert len(single) + closed + sum(line.left_out_count for line in found) == nodes
         assert chosen in single and single == sorted(set(single))
         assert len(found) <= max(2 * WHOLE_TREE_MAX, 80)

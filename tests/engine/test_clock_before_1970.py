@@ -10,7 +10,7 @@ from headrace.engine.engine import Engine
 
 def test_ids_made_before_1970_go_on_from_the_last_one():
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for now in (-5_000_000, -4_999_999, 0):
         engine.execute(session, [b"XADD", b"s", b"*", b"f", b"v"], now)
     assert session.reply.take() == b"$3\r\n0-1\r\n$3\r\n0-2\r\n$3\r\n0-3\r\n"

@@ -95,13 +95,13 @@ class Client:
     def __init__(self, parking: bool = False) -> None:
         self.engine = Engine()
         self.engine.set_effect_recording(True)
-        self.engine.effects.needs_older_forms = True
+        self.engine.effects.needs_redis7_equivalents = True
         self.engine.keyspace.settings.stream_node_max_entries = 3
         self.store = UnreliableRuns()
         self.cold = self.engine.open_cold_storage(self.store, 0)
         self.cold.run_bytes = 1
         self.cold.cache.limit = 1
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.asked: list[object] = []
         self.lost: dict[int, object] = {}
         self.unused_loads = ALWAYS
@@ -143,7 +143,7 @@ class Client:
     def lose_all_after(self, loads: int, cache_bytes: int) -> None:
         """Let loads fail after so many; no run is in the cache."""
         self.cold.cache.limit = cache_bytes
-        self.cold.cache.release(1 << 30)
+        self.cold.cache.evict_bytes(1 << 30)
         self.store.loads_left = loads
 
     def put_back(self) -> None:
@@ -177,7 +177,7 @@ class Client:
         return shown
 
     def replay(self, effects: list[list[bytes]]) -> None:
-        session = self.engine.session()
+        session = self.engine.create_session()
         session.replayed = True
         for argv in [recorded_command(effect) or effect for effect in effects]:
             self.engine.execute(session, argv, NOW)

@@ -20,7 +20,7 @@ class Client:
         self.engine.keyspace.settings.stream_node_max_entries = 3
         self.cold = self.engine.open_cold_storage(RunsInMemory(), 0)
         self.cold.run_bytes = 1
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.execute("HELLO", protocol)
 
     def execute(self, *words):

@@ -33,7 +33,7 @@ class Cold:
         self.waiting = []
         if later:
             self.engine.enable_parking(self.waiting.append)
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
 
     def execute(self, argv, now):
         self.engine.execute(self.session, argv, now)
@@ -54,7 +54,7 @@ class Cold:
 def hot_engine():
     engine = Engine()
     engine.set_effect_recording(True)
-    return engine, engine.session()
+    return engine, engine.create_session()
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -93,8 +93,8 @@ def compare_with_hot(cold, grammar, seed):
         cold.engine.tick(now)
         hot.execute(session, list(argv), now)
         cold.execute(list(argv), now)
-        assert (cold.session.waiting is None) == (session.waiting is None), argv
-        if session.waiting is not None:
+        assert (cold.session.waiter is None) == (session.waiter is None), argv
+        if session.waiter is not None:
             hot.unblock(session)
             cold.engine.unblock(cold.session)
         ours, theirs = cold.session.reply.take(), session.reply.take()
@@ -128,7 +128,7 @@ def cold_engine(entries=100, later=None):
     cold.run_bytes = 100
     if later is not None:
         engine.enable_parking(later.append)
-    session = engine.session()
+    session = engine.create_session()
     for number in range(1, entries + 1):
         talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
     cold.cool_all_to_limit()
@@ -149,8 +149,8 @@ def load_all(engine, cold, asked):
 def test_a_parked_request_waits_for_its_run_and_others_go_on():
     asked = []
     engine, session, cold = cold_engine(later=asked)
-    other = engine.session()
-    assert talk(engine, session, b"XRANGE s 1 1") == b"" and session.waiting is not None
+    other = engine.create_session()
+    assert talk(engine, session, b"XRANGE s 1 1") == b"" and session.waiter is not None
     assert talk(engine, other, b"XLEN s") == b":100\r\n"
     assert talk(engine, other, b"XRANGE s 2 2") == b"" and len(asked) == 1  # the same run is read once
     engine.on_run_loaded(asked[0], cold.store.load(asked[0].storage_location), 1000)
@@ -186,7 +186,7 @@ def test_a_read_of_more_runs_than_the_cache_holds_ends():
     cold.cache.limit = 1
     talk(engine, session, b"XRANGE s - +")
     turns = 0
-    while session.waiting is not None:
+    while session.waiter is not None:
         run = asked.pop(0)
         engine.on_run_loaded(run, cold.store.load(run.storage_location), 1000)
         turns += 1
@@ -281,7 +281,7 @@ def test_nodes_without_live_entries_become_cold_only_with_others():
     stream.check()
     assert (cold.runs_stored, stream.cold.totals.node_count, len(stream.nodes)) == (1, 3, 6)
     assert not cold.has_work()
-    assert b"$3\r\n3-0" in talk(engine, engine.session(), b"XRANGE s - +")
+    assert b"$3\r\n3-0" in talk(engine, engine.create_session(), b"XRANGE s - +")
 
 
 def test_nodes_stay_in_memory_if_they_cannot_be_stored(caplog):
@@ -289,7 +289,7 @@ def test_nodes_stay_in_memory_if_they_cannot_be_stored(caplog):
     engine.keyspace.settings.stream_node_max_entries = 5
     cold = engine.open_cold_storage(RunsInMemory(), 1)
     cold.store.error = OSError(28, "No space left on device")
-    session = engine.session()
+    session = engine.create_session()
     for number in range(1, 30):
         talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
     for now in (2000, 2100, 2900):
@@ -314,7 +314,7 @@ def test_nodes_that_change_while_they_are_stored():
     cold.run_bytes = 200
     batches = []
     cold.start_writing = batches.append
-    session = engine.session()
+    session = engine.create_session()
     for number in range(1, 101):
         talk(engine, session, b"XADD s %d-0 n %d" % (number, number))
     engine.tick(2000)
@@ -324,7 +324,7 @@ def test_nodes_that_change_while_they_are_stored():
     talk(engine, session, b"XTRIM s MAXLEN = 95")  # drops a node of the first run
     second = batch[1].nodes[1]
     talk(engine, session, b"XDEL s %d" % second.ms)
-    cold.place_batch(batch, places)
+    cold.replace_with_stored_runs(batch, places)
     stream = engine.keyspace.databases[0].values.find(b"s")
     stream.check()
     assert cold.runs_given_up == 1 and cold.runs_stored == len(batch) - 1
@@ -356,7 +356,7 @@ TRIMS = [b"XTRIM s MAXLEN 75", b"XTRIM s MINID 26-0", b"XADD s MAXLEN 76 101-0 n
 def test_a_trim_waits_for_the_run_in_which_it_ends_before_it_changes_anything(line):
     asked = []
     engine, session, cold = cold_engine(later=asked)
-    other = engine.session()
+    other = engine.create_session()
     assert talk(engine, session, line) == b"" and len(asked) == 1
     assert talk(engine, other, b"XLEN s") == b":100\r\n"
     load_all(engine, cold, asked)

@@ -16,7 +16,7 @@ class Client:
         self.engine = Engine()
         self.engine.keyspace.settings.stream_node_max_entries = 3
         self.runs = RunsInMemory()
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         for n in range(1, ENTRIES + 1):
             self.execute("XADD", "s", f"{n}-0", "f", "v" * (n % 7))
         if cold:

@@ -24,7 +24,7 @@ class Client:
         self.cold = self.engine.open_cold_storage(self.store, 0)
         self.cold.run_bytes = 1
         self.cold.cache.limit = 1
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         for n in range(1, ENTRIES + 1):
             self.say("XADD", "s", f"{n}-0", "f", "v")
         self.say("XGROUP", "CREATE", "s", "g", "0")
@@ -110,7 +110,7 @@ def test_the_log_of_a_group_is_replayed_beside_a_lost_run() -> None:
     target.lose()
     effects = [argv for _, argv in source.engine.effects.take()]
     assert any(argv[0] == b"XCLAIM" for argv in effects)
-    session = target.engine.session()
+    session = target.engine.create_session()
     session.replayed = True
     for argv in effects:
         target.engine.execute(session, argv, 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.commands.call import Policy
+from headrace.commands.call import CallerPolicy
 from headrace.engine import dispatch, rule_marks
 from support.engine_talk import Talk
 
@@ -189,13 +189,13 @@ def test_only_the_option_noack_acknowledges() -> None:
 
 
 def test_only_requests_may_block() -> None:
-    policies = [value for value in vars(dispatch).values() if isinstance(value, Policy)]
+    policies = [value for value in vars(dispatch).values() if isinstance(value, CallerPolicy)]
     assert [policy.may_block for policy in policies].count(True) == 1
     assert dispatch.REQUEST_POLICY.may_block
 
 
 def test_the_log_of_denials_keeps_no_long_names(talk: Talk) -> None:
-    talk.engine.auth.begin_session(talk.engine.session())
+    talk.engine.auth.begin_session(talk.engine.create_session())
     talk("ACL SETUSER eve on nopass ~ok +get +auth")
     talk("PING", client="eve")
     talk.engine.auth.begin_session(talk.clients["eve"])
@@ -222,7 +222,7 @@ def test_an_unexpected_error_before_a_command_is_a_reply(talk: Talk, monkeypatch
 
 def test_clients_that_speak_http_fill_no_log(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
     for now_ms in (1_000_000, 1_000_000, 1_059_999, 1_060_000):
-        session = talk.engine.session()
+        session = talk.engine.create_session()
         talk.engine.execute(session, [b"POST", b"/"], now_ms)
         assert session.closing
     assert len([line for line in caplog.messages if "speaks HTTP" in line]) == 2

@@ -21,16 +21,16 @@ def ask(engine, session, line, now=1000):
 
 @pytest.mark.parametrize("word", ["ping", "PING", "Ping", "pInG"])
 def test_a_command_is_found_in_any_case(engine, word):
-    assert ask(engine, engine.session(), word) == b"+PONG\r\n"
+    assert ask(engine, engine.create_session(), word) == b"+PONG\r\n"
 
 
 @pytest.mark.parametrize("word", ["config get save", "CONFIG GET save", "Config Get save"])
 def test_a_subcommand_is_found_in_any_case(engine, word):
-    assert ask(engine, engine.session(), word) == b"*2\r\n$4\r\nsave\r\n$0\r\n\r\n"
+    assert ask(engine, engine.create_session(), word) == b"*2\r\n$4\r\nsave\r\n$0\r\n\r\n"
 
 
 def test_requests_may_be_pipelined_into_one_answer(engine):
-    session = engine.session()
+    session = engine.create_session()
     for line in ("SET k v", "NOSUCH", "GET k", "GET"):
         engine.execute(session, line.encode().split(), 1000)
     replies = session.reply.take().split(b"\r\n")
@@ -57,7 +57,7 @@ def with_command(monkeypatch, run):
     oddity = Command("oddity", -1, run, "write", group="server")
     monkeypatch.setattr(engine_module, "COMMANDS", [*table.COMMANDS, oddity])
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     return lambda line, now=1000: ask(engine, session, line, now)
 
 
@@ -80,7 +80,7 @@ def test_a_transaction_that_is_broken_off_is_over(engine):
     def break_off(database, key):
         raise KeyboardInterrupt
 
-    session = engine.session()
+    session = engine.create_session()
     engine.set_effect_recording(True)
     for line in ("SET k v PX 10", "XADD s 1-1 f v", "XADD s 2-1 f v", "XGROUP CREATE s g 0", "MULTI"):
         ask(engine, session, line)
@@ -98,25 +98,25 @@ def test_a_transaction_that_is_broken_off_is_over(engine):
 
 
 def test_line_ends_never_get_into_an_error(engine):
-    session = engine.session()
+    session = engine.create_session()
     engine.execute(session, [b"no\r\nsuch", b"a\nb"], 1000)
     answer = session.reply.take()
     assert answer == b"-ERR unknown command 'no  such', with args beginning with: 'a b' \r\n"
 
 
 def test_who_came_first_is_served_first(engine):
-    sessions = [engine.session() for _ in range(5)]
+    sessions = [engine.create_session() for _ in range(5)]
     for session in sessions:
         ask(engine, session, "XREAD BLOCK 0 STREAMS s $")
     engine.close(sessions[2])
-    ask(engine, engine.session(), "XADD s 1-1 f v")
+    ask(engine, engine.create_session(), "XADD s 1-1 f v")
     assert [session.id for session in engine.woken_sessions] == [1, 2, 4, 5]
-    assert all(session.waiting is None and session.reply.pending_bytes() for session in engine.woken_sessions)
+    assert all(session.waiter is None and session.reply.pending_bytes() for session in engine.woken_sessions)
     assert sessions[2].reply.pending_bytes() == 0
 
 
 def test_a_wait_ends_at_its_deadline_and_not_before(engine):
-    session = engine.session()
+    session = engine.create_session()
     assert ask(engine, session, "XREAD BLOCK 50 STREAMS s $", 1000) == b""
     assert engine.next_deadline() == 1050
     engine.tick(1049)
@@ -127,27 +127,27 @@ def test_a_wait_ends_at_its_deadline_and_not_before(engine):
 
 
 def test_a_waiter_whose_key_becomes_something_else_still_waits(engine):
-    waiting, other = engine.session(), engine.session()
+    waiting, other = engine.create_session(), engine.create_session()
     ask(engine, waiting, "XREAD BLOCK 0 STREAMS s 0")
     ask(engine, other, "SET s string")
-    assert waiting.waiting is not None
+    assert waiting.waiter is not None
     ask(engine, other, "DEL s")
     ask(engine, other, "XADD s 1-1 f v")
-    assert waiting.waiting is None and engine.woken_sessions == [waiting]
+    assert waiting.waiter is None and engine.woken_sessions == [waiting]
 
 
 def test_a_waiter_stays_in_the_database_it_asked_in(engine):
-    waiting, other = engine.session(), engine.session()
+    waiting, other = engine.create_session(), engine.create_session()
     ask(engine, waiting, "SELECT 2")
     ask(engine, waiting, "XREAD BLOCK 0 STREAMS s 0")
     ask(engine, other, "XADD s 1-1 f v")
-    assert waiting.waiting is not None
+    assert waiting.waiter is not None
     ask(engine, other, "SWAPDB 0 2")
-    assert waiting.waiting is None and waiting.reply.take().startswith(b"*1\r\n")
+    assert waiting.waiter is None and waiting.reply.take().startswith(b"*1\r\n")
 
 
 def test_expired_keys_are_swept_without_being_accessed(engine):
-    session = engine.session()
+    session = engine.create_session()
     ask(engine, session, "SET k v PX 500", 1000)
     assert engine.next_deadline() == 1500
     engine.tick(1500)
@@ -157,7 +157,7 @@ def test_expired_keys_are_swept_without_being_accessed(engine):
 
 def test_a_death_of_age_has_an_effect(engine):
     engine.set_effect_recording(True)
-    session = engine.session()
+    session = engine.create_session()
     ask(engine, session, "SET k v PXAT 1500")
     ask(engine, session, "GET k", 1500)
     assert engine.effects.take()[-1] == (0, [b"DEL", b"k"])
@@ -168,16 +168,16 @@ def test_a_death_of_age_has_an_effect(engine):
 
 def test_effects_name_their_database(engine):
     engine.set_effect_recording(True)
-    session = engine.session()
+    session = engine.create_session()
     for line in ("SELECT 5", "SET k v"):
         ask(engine, session, line)
     assert engine.effects.take() == [(5, [b"SET", b"k", b"v"])]
 
 
 def test_a_pause_holds_requests_back_and_keeps_their_order(engine):
-    admin, first, second = (engine.session() for _ in range(3))
+    admin, first, second = (engine.create_session() for _ in range(3))
     assert ask(engine, admin, "CLIENT PAUSE 100", 1000) == b"+OK\r\n"
-    assert ask(engine, first, "SET k 1", 1010) == b"" and first.waiting is not None
+    assert ask(engine, first, "SET k 1", 1010) == b"" and first.waiter is not None
     assert ask(engine, second, "GET", 1020).startswith(b"-ERR wrong number")
     assert ask(engine, second, "GET k", 1020) == b""
     assert engine.next_deadline() == 1100
@@ -190,7 +190,7 @@ def test_a_pause_holds_requests_back_and_keeps_their_order(engine):
 
 
 def test_a_pause_ends_by_itself_before_the_next_request(engine):
-    admin, session = engine.session(), engine.session()
+    admin, session = engine.create_session(), engine.create_session()
     ask(engine, admin, "CLIENT PAUSE 100", 1000)
     ask(engine, session, "SET k 1", 1010)
     assert ask(engine, admin, "GET k", 1100) == b"$1\r\n1\r\n"
@@ -198,30 +198,30 @@ def test_a_pause_ends_by_itself_before_the_next_request(engine):
 
 
 def test_a_pause_of_writes_lets_reads_pass(engine):
-    admin, writer = engine.session(), engine.session()
+    admin, writer = engine.create_session(), engine.create_session()
     ask(engine, writer, "MULTI", 990)
     ask(engine, writer, "SET k 1", 990)
     ask(engine, admin, "CLIENT PAUSE 1000 WRITE", 1000)
     assert ask(engine, admin, "GET k", 1001) == b"$-1\r\n"
     assert ask(engine, admin, "EXISTS k", 1001) == b":0\r\n"
-    assert ask(engine, writer, "EXEC", 1001) == b"" and writer.waiting is not None
+    assert ask(engine, writer, "EXEC", 1001) == b"" and writer.waiter is not None
     assert ask(engine, admin, "CLIENT UNPAUSE", 1002) == b"+OK\r\n"
     engine.tick(1002)
     assert writer.reply.take() == b"*1\r\n+OK\r\n" and engine.woken_sessions == [writer]
 
 
 def test_a_held_request_may_wait_on_its_own_account_afterwards(engine):
-    admin, session = engine.session(), engine.session()
+    admin, session = engine.create_session(), engine.create_session()
     ask(engine, admin, "CLIENT PAUSE 100", 1000)
     ask(engine, session, "XREAD BLOCK 0 STREAMS s $", 1001)
     engine.tick(1100)
-    assert engine.woken_sessions == [] and session.waiting is not None
+    assert engine.woken_sessions == [] and session.waiter is not None
     ask(engine, admin, "XADD s * f v", 1101)
     assert engine.woken_sessions == [session]
 
 
 def test_who_leaves_during_a_pause_is_not_heard_any_more(engine):
-    admin, session = engine.session(), engine.session()
+    admin, session = engine.create_session(), engine.create_session()
     ask(engine, admin, "CLIENT PAUSE 100", 1000)
     ask(engine, session, "SET k 1", 1001)
     engine.close(session)
@@ -230,7 +230,7 @@ def test_who_leaves_during_a_pause_is_not_heard_any_more(engine):
 
 
 def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
-    admin, leaver, killed = engine.session(), engine.session(), engine.session()
+    admin, leaver, killed = engine.create_session(), engine.create_session(), engine.create_session()
     ask(engine, admin, "CLIENT PAUSE 100 WRITE", 1000)
     ask(engine, leaver, "SET k 1", 1001)
     ask(engine, killed, "SET k 2", 1001)
@@ -242,7 +242,7 @@ def test_of_who_leaves_during_a_pause_nothing_is_kept(engine):
 
 
 def test_pauses_only_grow(engine):
-    admin, session = engine.session(), engine.session()
+    admin, session = engine.create_session(), engine.create_session()
     ask(engine, admin, "CLIENT PAUSE 500 WRITE", 1000)
     engine.write_gate.pause(1200, False)
     assert engine.write_gate.paused_until == 1500 and not engine.write_gate.pauses_writes_only
@@ -252,7 +252,7 @@ def test_pauses_only_grow(engine):
 
 
 def test_closing_twice_is_closing_once(engine):
-    session = engine.session()
+    session = engine.create_session()
     ask(engine, session, "WATCH k")
     engine.close(session)
     engine.close(session)
@@ -260,9 +260,9 @@ def test_closing_twice_is_closing_once(engine):
 
 
 def test_clients_are_numbered_and_never_twice(engine):
-    first = engine.session()
+    first = engine.create_session()
     engine.close(first)
-    assert engine.session().id == first.id + 1
+    assert engine.create_session().id == first.id + 1
     assert engine.stats.connection_count == 2
 
 
@@ -270,7 +270,7 @@ def test_the_same_requests_at_the_same_times_give_the_same_bytes():
     def run():
         engine = Engine()
         engine.set_effect_recording(True)
-        session = engine.session()
+        session = engine.create_session()
         said = b"".join(
             ask(engine, session, line, 1000 + i)
             for i, line in enumerate(
@@ -286,7 +286,7 @@ def test_the_same_requests_at_the_same_times_give_the_same_bytes():
     ("command", "kind"), [("HSET", "hashes"), ("lpush", "lists"), ("ZADD", "sorted sets")]
 )
 def test_a_command_of_another_type_is_rejected_with_the_reason(engine, command, kind):
-    session = engine.session()
+    session = engine.create_session()
     engine.execute(session, [command.encode(), b"k", b"1", b"v"], 1000)
     answer = session.reply.take().decode()
     assert answer.startswith(

@@ -70,9 +70,9 @@ def test_any_words_get_one_reply_or_wait(seed):
     for _ in range(ROUNDS):
         name = chance.choice("abc")
         if name not in sessions:
-            sessions[name] = engine.session(b"%s:1" % name.encode(), b"here:1", now)
+            sessions[name] = engine.create_session(b"%s:1" % name.encode(), b"here:1", now)
         session = sessions[name]
-        if session.waiting is not None:
+        if session.waiter is not None:
             engine.unblock(session) or engine.resume_paused(now)
         before = session.reply.pending_bytes()
         argv = request(chance)
@@ -80,7 +80,7 @@ def test_any_words_get_one_reply_or_wait(seed):
         answer = session.reply.take()
         assert b"internal error" not in answer, argv
         heard = session.reply_mode == 0 and not session.monitoring
-        if before == 0 and session.waiting is None and heard and argv[0].lower() != b"client":
+        if before == 0 and session.waiter is None and heard and argv[0].lower() != b"client":
             assert replies(answer) == 1, (argv, answer)
         else:
             replies(answer)

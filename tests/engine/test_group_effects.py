@@ -16,7 +16,7 @@ class Side:
 
     def __init__(self):
         self.engine = Engine()
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.say([b"CONFIG", b"SET", b"stream-node-max-entries", b"4"], 0)
 
     def say(self, argv, now):

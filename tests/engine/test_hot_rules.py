@@ -19,7 +19,7 @@ class Client:
         self.engine.set_effect_recording(True)
         self.engine.keyspace.settings.stream_node_max_entries = 3
         self.engine.rule_registry.open_cold_storage = self.open
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
 
     def open(self):
         if self.engine.cold_storage is None:

@@ -43,7 +43,7 @@ def ask(engine: Engine, session, *words: str, now: int = 1000) -> bytes:
 
 def compare(engine: Engine, theirs: RawRedis) -> list[bytes]:
     """Compare all replies; return them."""
-    session = engine.session()
+    session = engine.create_session()
     replies = []
     for line in LINES:
         expected = theirs.ask(*line.split())
@@ -59,7 +59,7 @@ def compare(engine: Engine, theirs: RawRedis) -> list[bytes]:
 @pytest.fixture
 def engine() -> Engine:
     found = Engine()
-    session = found.session()
+    session = found.create_session()
     for line in BEFORE:
         ask(found, session, *line.split())
     return found
@@ -102,7 +102,7 @@ def test_a_primary_with_too_few_replicas_replies_as_redis_does(engine: Engine):
 def test_a_transaction_queued_before_the_role_changed_is_rejected_whole(engine: Engine):
     """As in redis-server: EXEC checks what was queued."""
     with redis_server() as port, RawRedis(port) as theirs, RawRedis(port) as other:
-        session = engine.session()
+        session = engine.create_session()
         for words in (["MULTI"], ["SET", "q", "1"]):
             assert ask(engine, session, *words) == theirs.ask(*words)
         other.ask("REPLICAOF", "127.0.0.1", "1")
@@ -123,7 +123,7 @@ def test_a_transaction_queued_before_the_role_changed_is_rejected_whole(engine: 
     ],
 )
 def test_the_gate_opens_again_and_never_stops_the_primarys_commands(engine: Engine, shut: Callable):
-    session, primary = engine.session(), engine.session()
+    session, primary = engine.create_session(), engine.create_session()
     primary.replayed = True
     gate = engine.write_gate
     shut(gate)
@@ -138,7 +138,7 @@ def test_the_gate_opens_again_and_never_stops_the_primarys_commands(engine: Engi
 
 def test_full_memory_is_told_first_unless_a_replica_ignores_it(engine: Engine):
     """As in redis-server: a replica keeps what its primary keeps."""
-    session = engine.session()
+    session = engine.create_session()
     engine.keyspace.memory.limit = 1
     engine.write_gate.set_read_only(True)
     assert ask(engine, session, "SET", "k", "v").startswith(b"-OOM")
@@ -149,7 +149,7 @@ def test_full_memory_is_told_first_unless_a_replica_ignores_it(engine: Engine):
 
 
 def test_a_blocked_writer_is_not_served_with_too_few_replicas(engine: Engine):
-    waiting, writer = engine.session(), engine.session()
+    waiting, writer = engine.create_session(), engine.create_session()
     writer.replayed = True
     ask(engine, waiting, *["XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">"])
     assert ask(engine, waiting, *["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "s", ">"]) == b""
@@ -160,12 +160,12 @@ def test_a_blocked_writer_is_not_served_with_too_few_replicas(engine: Engine):
 
 def test_all_who_wait_are_told_and_closed_when_the_role_changes(engine: Engine):
     """Readers, too, as in redis-server; paused requests and subscribers stay."""
-    blocked = [engine.session() for _ in range(3)]
+    blocked = [engine.create_session() for _ in range(3)]
     lines = ["XREAD BLOCK 0 STREAMS s $", "XREADGROUP GROUP g c BLOCK 0 STREAMS none >", "WAIT 1 0"]
     ask(engine, blocked[0], *["XGROUP", "CREATE", "none", "g", "0", "MKSTREAM"])
     for session, line in zip(blocked, lines, strict=True):
         assert ask(engine, session, *line.split()) == b""
-    subscriber, paused, idle = (engine.session() for _ in range(3))
+    subscriber, paused, idle = (engine.create_session() for _ in range(3))
     ask(engine, subscriber, "SUBSCRIBE", "c")
     ask(engine, idle, "CLIENT", "PAUSE", "1000", "WRITE")
     assert ask(engine, paused, "SET", "k", "v") == b""
@@ -173,6 +173,6 @@ def test_all_who_wait_are_told_and_closed_when_the_role_changes(engine: Engine):
     assert engine.woken_sessions == blocked
     for session in blocked:
         assert session.reply.take() == b"-" + ROLE_CHANGED.encode() + b"\r\n"
-        assert session.closing and session.waiting is None
+        assert session.closing and session.waiter is None
     assert not (subscriber.closing or paused.closing or idle.closing)
-    assert paused.waiting is not None and not subscriber.reply.take()
+    assert paused.waiter is not None and not subscriber.reply.take()

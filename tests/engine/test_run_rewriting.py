@@ -15,7 +15,7 @@ class Fixture:
 
     def __init__(self, writer=None):
         self.engines = [Engine(), Engine()]
-        self.sessions = [engine.session() for engine in self.engines]
+        self.sessions = [engine.create_session() for engine in self.engines]
         self.cold = self.engines[0].open_cold_storage(RunsInMemory(), 1)
         self.cold.run_bytes = 100
         self.now = 1000
@@ -115,7 +115,7 @@ def test_a_change_while_runs_are_written_again_is_kept(change):
     (batch,) = batches
     places = both.cold.write(batch)
     both.both(change)
-    both.cold.place_batch(batch, places)
+    both.cold.replace_with_stored_runs(batch, places)
     assert both.cold.runs_given_up == 1 and both.cold.runs_rewritten == 0
     both.compare()
 

@@ -30,7 +30,7 @@ class Timed:
         self.clock = Steps()
         self.engine.timing.use_clock(self.clock)
         self.set(tracking=True, **settings)
-        self.session = self.engine.session(b"1.2.3.4:5", b"", 0)
+        self.session = self.engine.create_session(b"1.2.3.4:5", b"", 0)
 
     def set(self, slower=-1, threshold=0, most=128, tracking=True):
         settings = self.engine.keyspace.settings
@@ -106,7 +106,7 @@ def test_time_between_two_turns_is_not_counted():
 
 def test_waiting_is_not_counted_but_being_served_is():
     timed = Timed(slower=0)
-    other = timed.engine.session()
+    other = timed.engine.create_session()
     timed("XREAD BLOCK 0 STREAMS s $", us=4)
     row = timed.row(b"xread")
     assert row.latency_histogram is None and not timed.engine.timing.slow_log.requests

@@ -20,7 +20,7 @@ class Tried:
 
     def __init__(self) -> None:
         self.engine = Engine()
-        self.reader, self.writer = self.engine.session(), self.engine.session()
+        self.reader, self.writer = self.engine.create_session(), self.engine.create_session()
 
     def say(self, *words: bytes, session: Session | None = None) -> bytes:
         session = session or self.writer
@@ -43,9 +43,9 @@ def test_a_reader_of_many_keys_is_not_tried_for_keys_without_news(tried):
     for key in KEYS[1:]:
         tried.say(b"SET", key, b"v")
     assert tried.misses() == before
-    assert tried.reader.waiting is not None
+    assert tried.reader.waiter is not None
     tried.say(b"XADD", KEYS[0], b"1-1", b"f", b"v")
-    assert tried.reader.waiting is None
+    assert tried.reader.waiter is None
     assert tried.misses() - before <= len(KEYS)
 
 
@@ -58,7 +58,7 @@ def test_an_exec_does_not_try_a_reader_of_later_ids(tried):
     for key in KEYS:
         tried.say(b"XADD", key, b"2-1", b"f", b"v")
     tried.say(b"EXEC")
-    assert tried.reader.waiting is not None
+    assert tried.reader.waiter is not None
     assert tried.engine.keyspace.hits == hits
 
 
@@ -69,7 +69,7 @@ def test_a_reader_by_claim_is_tried_once_in_a_round(tried):
     head = [b"XREADGROUP", b"GROUP", b"g", b"c", b"BLOCK", b"0", b"CLAIM", b"1000", b"STREAMS"]
     tried.say(*head, *pairs, session=tried.reader)
     counts: Counter[str] = Counter()
-    waiter = tried.reader.waiting
+    waiter = tried.reader.waiter
     assert waiter is not None
     blocking = tried.engine.keyspace.blocking
     for key in KEYS:
@@ -84,16 +84,16 @@ def test_a_key_named_twice_is_waited_for_from_its_lowest_id(tried):
     ids = (b"7-0", b"3-0", b"9-0")
     tried.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"s", b"s", *ids, session=tried.reader)
     tried.say(b"XADD", b"s", b"2-0", b"f", b"v")
-    assert tried.reader.waiting is not None
+    assert tried.reader.waiter is not None
     tried.say(b"XADD", b"s", b"4-0", b"f", b"v")
-    assert tried.reader.waiting is None
+    assert tried.reader.waiter is None
     assert tried.reader.reply.take().startswith(b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n4-0\r\n")
 
 
 def test_a_reader_of_the_last_entry_is_tried_for_any_entry(tried):
     tried.say(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"s", b"9-0", b"+", session=tried.reader)
     tried.say(b"XADD", b"s", b"4-0", b"f", b"v")
-    assert tried.reader.waiting is None
+    assert tried.reader.waiter is None
 
 
 def test_a_group_reader_gets_an_error_when_its_group_is_removed(tried):
@@ -102,7 +102,7 @@ def test_a_group_reader_gets_an_error_when_its_group_is_removed(tried):
     words = [b"XREADGROUP", b"GROUP", b"g", b"c", b"BLOCK", b"0", b"STREAMS", *KEYS[:3], b">", b">", b">"]
     tried.say(*words, session=tried.reader)
     tried.say(b"XGROUP", b"DESTROY", KEYS[1], b"g")
-    assert tried.reader.waiting is None
+    assert tried.reader.waiter is None
     assert tried.reader.reply.take().startswith(b"-NOGROUP")
 
 
@@ -116,7 +116,7 @@ def with_rules(tried: Tried, groups: int, *rules: bytes) -> None:
         tried.say(b"XGROUP", b"CFGSET", b"s", name, *rules)
     words = [b"XREADGROUP", b"GROUP", b"g0", b"bob", b"BLOCK", b"0", b"STREAMS", b"s", b">"]
     tried.say(*words, session=tried.reader)
-    assert tried.reader.waiting is not None
+    assert tried.reader.waiter is not None
 
 
 def calls_of(tried: Tried, *words: bytes) -> int:

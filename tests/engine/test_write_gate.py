@@ -29,7 +29,7 @@ def engine() -> Engine:
 )
 def test_what_may_write_is_refused(engine: Engine, line: str):
     engine.write_gate.reject_writes(TROUBLE)
-    session = engine.session()
+    session = engine.create_session()
     assert ask(engine, session, line) == b"-MISCONF the disk is full\r\n"
     engine.write_gate.reject_writes(None)
     assert b"MISCONF" not in ask(engine, session, line)
@@ -38,11 +38,11 @@ def test_what_may_write_is_refused(engine: Engine, line: str):
 @pytest.mark.parametrize("line", ["GET k", "XRANGE s - +", "XLEN s", "INFO", "CONFIG GET port", "MULTI"])
 def test_what_reads_is_not(engine: Engine, line: str):
     engine.write_gate.reject_writes(TROUBLE)
-    assert b"MISCONF" not in ask(engine, engine.session(), line)
+    assert b"MISCONF" not in ask(engine, engine.create_session(), line)
 
 
 def test_a_rejected_write_fails_its_transaction(engine: Engine):
-    session = engine.session()
+    session = engine.create_session()
     engine.write_gate.reject_writes(TROUBLE)
     ask(engine, session, "MULTI")
     assert ask(engine, session, "SET k v").startswith(b"-MISCONF")
@@ -50,7 +50,7 @@ def test_a_rejected_write_fails_its_transaction(engine: Engine):
 
 
 def test_a_transaction_queued_before_is_refused_whole(engine: Engine):
-    session = engine.session()
+    session = engine.create_session()
     ask(engine, session, "MULTI")
     ask(engine, session, "SET k v")
     engine.write_gate.reject_writes(TROUBLE)
@@ -70,7 +70,7 @@ def release_lock(engine: Engine, session) -> bytes:
 
 
 def test_a_script_queued_before_is_rejected_where_it_writes(engine: Engine):
-    session = engine.session()
+    session = engine.create_session()
     ask(engine, session, "SET k token")
     ask(engine, session, "MULTI")
     assert release_lock(engine, session) == b"+QUEUED\r\n"
@@ -80,16 +80,16 @@ def test_a_script_queued_before_is_rejected_where_it_writes(engine: Engine):
 
 
 def test_a_script_waits_while_writes_are_paused(engine: Engine):
-    ask(engine, engine.session(), "SET k token")
-    ask(engine, engine.session(), "CLIENT PAUSE 100 WRITE")
-    session = engine.session()
+    ask(engine, engine.create_session(), "SET k token")
+    ask(engine, engine.create_session(), "CLIENT PAUSE 100 WRITE")
+    session = engine.create_session()
     assert release_lock(engine, session) == b""
     engine.tick(1200)
     assert bytes(session.reply.take()) == b":1\r\n"
 
 
 def test_while_loading_only_what_needs_no_data_is_answered(engine: Engine):
-    session = engine.session()
+    session = engine.create_session()
     engine.write_gate.set_loading(True)
     for line in ("GET k", "PING", "SET k v", "XLEN s", "KEYS *"):
         assert ask(engine, session, line) == b"-LOADING Redis is loading the dataset in memory\r\n"
@@ -99,7 +99,7 @@ def test_while_loading_only_what_needs_no_data_is_answered(engine: Engine):
 
 
 def test_what_a_log_repeats_passes(engine: Engine):
-    session = engine.session()
+    session = engine.create_session()
     session.replayed = True
     engine.write_gate.set_loading(True)
     engine.write_gate.reject_writes(TROUBLE)
@@ -119,7 +119,7 @@ def test_the_gate_is_shut_while_one_reason_is_left():
 
 
 def test_a_failover_or_shutdown_that_ends_leaves_the_pause_of_a_client(engine: Engine):
-    admin, writer = engine.session(), engine.session()
+    admin, writer = engine.create_session(), engine.create_session()
     gate = engine.write_gate
     ask(engine, admin, "CLIENT PAUSE 4000 WRITE")
     for owner in (FAILOVER_PAUSE, SHUTDOWN_PAUSE):
@@ -134,7 +134,7 @@ def test_a_failover_or_shutdown_that_ends_leaves_the_pause_of_a_client(engine: E
 
 
 def test_a_failover_goes_on_when_the_pause_of_a_client_ends(engine: Engine):
-    admin, reader, writer = engine.session(), engine.session(), engine.session()
+    admin, reader, writer = engine.create_session(), engine.create_session(), engine.create_session()
     gate = engine.write_gate
     ask(engine, admin, "CLIENT PAUSE 500 ALL")
     gate.pause(1 << 52, True, FAILOVER_PAUSE)
@@ -150,8 +150,8 @@ def test_a_failover_goes_on_when_the_pause_of_a_client_ends(engine: Engine):
 
 
 def test_a_pause_of_all_requests_does_not_hold_those_of_replicas(engine: Engine):
-    admin, replica, other = engine.session(), engine.session(), engine.session()
+    admin, replica, other = engine.create_session(), engine.create_session(), engine.create_session()
     replica.is_replica = True
     ask(engine, admin, "CLIENT PAUSE 1000 ALL")
-    assert ask(engine, replica, "REPLCONF ACK 100") == b"" and replica.waiting is None
-    assert ask(engine, other, "PING") == b"" and other.waiting is not None
+    assert ask(engine, replica, "REPLCONF ACK 100") == b"" and replica.waiter is None
+    assert ask(engine, other, "PING") == b"" and other.waiter is not None

@@ -105,7 +105,7 @@ def history() -> Engine:
     """An engine in which something has happened, and whose effects are kept."""
     engine = Engine()
     engine.set_effect_recording(True)
-    session = engine.session()
+    session = engine.create_session()
     for line in HISTORY.replace(b"\n", b"").split(b";"):
         engine.execute(session, line.split(), NOW)
         assert not session.reply.take().startswith(b"-"), line
@@ -246,7 +246,7 @@ def of_arrow() -> Seeds:
     ]
     words += [[b"a", b"[1,2]", b"b", b'{"x":"y"}'], [], [b"a", b"x" * 200]]
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for at, each in enumerate(words):
         engine.execute(session, [b"XADD", b"s", b"%d-1" % (at + 1), *(each or [b"", b""])], NOW)
     session.reply.take()

@@ -110,7 +110,7 @@ def fill_batch(data: bytes) -> set[Hashable]:
     message = data[1 + head.message_offset : 1 + head.message_offset + head.message_bytes]
     if len(message) < head.message_bytes:
         return {("cut", head.anchor_lost, head.has_more)}
-    batch = FILLERS[data[0] % 2].make_batch(head.rows, pa.py_buffer(message))
+    batch = FILLERS[data[0] % 2].make_batch(head.row_count, pa.py_buffer(message))
     batch.serialize()  # reads it all
     return {(data[0] % 2, head.last_id is None, min(batch.num_rows, 5))}
 

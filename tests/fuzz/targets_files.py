@@ -144,7 +144,9 @@ def load_file(data: bytes) -> set[Hashable]:
     read_rdb(io.BytesIO(first), other, now_ms=NOW)
     write_rdb(other, second.extend, version=VERSIONS[0], now_ms=NOW)
     assert first == second
-    return {(loaded.version, loaded.keys, loaded.expired > 0, loaded.streams, len(loaded.aux))}
+    return {
+        (loaded.version, loaded.key_count, loaded.expired_count > 0, loaded.stream_count, len(loaded.aux))
+    }
 
 
 def load_file_recipe(data: bytes) -> set[Hashable]:
@@ -187,7 +189,7 @@ class Memory:
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
 
-    def source(self, name: str) -> Source:
+    def open_source(self, name: str) -> Source:
         """The file, to be read."""
         if name not in self.files:
             raise FileNotFoundError(name)
@@ -199,7 +201,7 @@ class Memory:
 
     def size(self, name: str) -> int:
         """How long it is."""
-        return self.source(name).size
+        return self.open_source(name).size
 
     def exists(self, name: str) -> bool:
         """Whether there is one."""
@@ -240,7 +242,13 @@ def recover_log(data: bytes) -> set[Hashable]:
         states.append(state)
     assert states[0] == states[1]
     return {
-        (found.source_kind, len(found.files), min(found.commands, 20), len(found.notes), min(found.keys, 4))
+        (
+            found.source_kind,
+            len(found.files),
+            min(found.command_count, 20),
+            len(found.notes),
+            min(found.key_count, 4),
+        )
     }
 
 
@@ -260,7 +268,7 @@ class OneFile:
     def __init__(self, data: bytes) -> None:
         self.data = data
 
-    def random_access(self, name: str) -> OneFile:
+    def open_random_access(self, name: str) -> OneFile:
         """The file."""
         return self
 
@@ -306,14 +314,14 @@ def read_cold_file(data: bytes) -> set[Hashable]:
     """Checked as a whole; each run that was found is read, and packed again to the same nodes."""
     report = check_cold_file(OneFile(data), "cold/7.cold", 7)  # type: ignore[arg-type]
     nodes = 0
-    for entry in report.runs:
+    for entry in report.readable_runs:
         run = cold_file.unpack_run(data[entry.offset : entry.offset + entry.size], entry.checksum)
         packed = cold_file.pack_run(run, ZLIB)
         assert cold_file.unpack_run(packed.data, packed.checksum) == run
         nodes += len(run)
-    assert nodes == report.nodes and 0 <= report.tail_bytes <= len(data)
+    assert nodes == report.node_count and 0 <= report.tail_bytes <= len(data)
     damage = {re.sub("[0-9]+", "#", found.what) for found in report.damage}
-    return {(report.sealed, min(len(report.runs), 4), min(nodes, 9), report.tail_bytes > 0), *damage}
+    return {(report.sealed, min(len(report.readable_runs), 4), min(nodes, 9), report.tail_bytes > 0), *damage}
 
 
 # ---- structures

@@ -182,7 +182,7 @@ def too_much(words: list[bytes]) -> bool:
 def run_commands(data: bytes) -> set[Hashable]:
     """Requests, as a server would read them, for a few clients of one engine: replies, and sound data."""
     engine = Engine()
-    sessions = [engine.session() for _ in range(SESSIONS)]
+    sessions = [engine.create_session() for _ in range(SESSIONS)]
     for line in SETUP.split(b";"):
         engine.execute(sessions[0], line.split(), NOW)
     sessions[0].reply.take()
@@ -199,7 +199,7 @@ def run_commands(data: bytes) -> set[Hashable]:
     try:
         while (words := parser.next()) is not None:
             now += 1
-            free = [session for session in sessions if session.waiting is None and not session.closing]
+            free = [session for session in sessions if session.waiter is None and not session.closing]
             if not free:
                 break
             session = free[turn % len(free)]

@@ -130,7 +130,7 @@ def test_a_log_of_real_commands_with_faults_never_breaks_the_engine():
             outcome = reader.run()
         except Damaged:
             outcome = reader.result()
-        assert outcome.commands >= outcome.failed_commands
+        assert outcome.command_count >= outcome.failed_command_count
         for database in engine.keyspace.databases:
             for value in database.values.values():
                 if not isinstance(value, (bytes, bytearray)):

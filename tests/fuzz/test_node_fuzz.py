@@ -44,7 +44,7 @@ def use(key, data):
     stream.update_first_id()
     walk = EntryWalk(node)
     while walk.next():
-        while walk.next_piece():
+        while walk.next_field_or_value():
             walk.piece()
     ids = []
     for reverse in (False, True):

@@ -30,7 +30,7 @@ READ = words_of(READING)
 def use(value: Stream, now: int = NOW) -> None:
     """Run every command that reads a stream, then some that change it."""
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     keyspace = engine.keyspace
     value.compaction = keyspace.compaction
     keyspace.databases[0].put(b"s", value)

@@ -17,7 +17,7 @@ class Clients:
 
     def __init__(self):
         self.engine = Engine()
-        self.sessions = [self.engine.session() for _ in range(3)]
+        self.sessions = [self.engine.create_session() for _ in range(3)]
 
     def __call__(self, client, *words):
         session = self.sessions[client]

@@ -2,7 +2,13 @@
 
 import pytest
 
-from headrace.keyspace.events import ALL_CLASS_LETTERS, CLASS_BITS, Events, format_classes, parse_classes
+from headrace.keyspace.events import (
+    ALL_CLASS_LETTERS,
+    CLASS_BITS,
+    KeyspaceNotifier,
+    format_classes,
+    parse_classes,
+)
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.settings import Settings
 
@@ -12,7 +18,7 @@ def told():
     """Turn letters on; what is published from then on."""
     keyspace = Keyspace()
     heard = []
-    keyspace.events.publish = lambda channel, message: heard.append((channel, message))
+    keyspace.notifier.publish = lambda channel, message: heard.append((channel, message))
 
     def begin(letters):
         keyspace.settings.notify_keyspace_events = parse_classes(letters)
@@ -23,7 +29,7 @@ def told():
 
 def test_an_event_goes_to_the_channel_of_its_key_and_to_that_of_its_name(told):
     keyspace, heard = told("KEg")
-    keyspace.events.notify("g", b"del", b"k\x00", 3)
+    keyspace.notifier.notify("g", b"del", b"k\x00", 3)
     assert heard == [(b"__keyspace@3__:k\x00", b"del"), (b"__keyevent@3__:del", b"k\x00")]
 
 
@@ -32,23 +38,23 @@ def test_an_event_goes_to_the_channel_of_its_key_and_to_that_of_its_name(told):
 )
 def test_without_k_or_e_there_is_nowhere_to_go(told, letters, channels):
     keyspace, heard = told(letters)
-    keyspace.events.notify("g", b"del", b"k", 0)
+    keyspace.notifier.notify("g", b"del", b"k", 0)
     assert [channel for channel, _ in heard] == channels
 
 
 def test_disabled_event_classes_are_not_published(told):
     keyspace, heard = told("KE$")
-    keyspace.events.notify("g", b"del", b"k", 0)
-    keyspace.events.notify("n", b"new", b"k", 0)
+    keyspace.notifier.notify("g", b"del", b"k", 0)
+    keyspace.notifier.notify("n", b"new", b"k", 0)
     assert heard == []
 
 
 def test_no_event_is_formatted_without_subscribers():
     settings = Settings()
     settings.notify_keyspace_events = parse_classes("KEA")
-    events = Events(settings)
-    assert events.publish is None
-    events.notify("g", b"del", b"k", 0)
+    notifier = KeyspaceNotifier(settings)
+    assert notifier.publish is None
+    notifier.notify("g", b"del", b"k", 0)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Limited:
         self.keyspace = self.engine.keyspace
         self.keyspace.settings.stream_node_max_entries = NODE
         self.engine.write_gate.eviction.policy = policy
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.now = 1_700_000_000_000
         if most:
             self.keyspace.memory.limit = most
@@ -366,12 +366,12 @@ def test_other_streams_are_evicted_beside_many_that_rules_keep() -> None:
 def test_an_eviction_is_recorded_and_published_and_invalidates_watches() -> None:
     server = Limited()
     server.keyspace.settings.notify_keyspace_events = 0x7FFFFFFF
-    listener = server.engine.session()
+    listener = server.engine.create_session()
     server.engine.execute(listener, [b"PSUBSCRIBE", b"__key*"], server.now)
     server.say("SELECT", "3")
     server.fill("s", 100)
     listener.reply.take()
-    watching = server.engine.session()
+    watching = server.engine.create_session()
     for words in ([b"SELECT", b"3"], [b"WATCH", b"s"], [b"MULTI"], [b"PING"]):
         server.engine.execute(watching, words, server.now)
     watching.reply.take()

@@ -3,14 +3,14 @@
 import random
 import sys
 
-from headrace.keyspace.expiry import Expiry
+from headrace.keyspace.expiry import DatabaseExpiryTimes
 from headrace.keyspace.key_table import KeyTable
 from headrace.keyspace.keyspace_image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
 
 
 def test_the_earliest_expiry_is_first():
-    expiry = Expiry(MemoryAccount())
+    expiry = DatabaseExpiryTimes(MemoryAccount())
     for key, at in ((b"a", 30), (b"b", 10), (b"c", 20)):
         expiry.set(key, at)
     assert expiry.next_expiry() == 10
@@ -24,7 +24,7 @@ def test_the_earliest_expiry_is_first():
 
 
 def test_the_last_expiry_set_is_valid():
-    expiry = Expiry(MemoryAccount())
+    expiry = DatabaseExpiryTimes(MemoryAccount())
     expiry.set(b"a", 10)
     expiry.set(b"a", 50)
     expiry.set(b"b", 20)
@@ -37,7 +37,7 @@ def test_the_last_expiry_set_is_valid():
 
 
 def test_a_time_set_again_and_again_does_not_pile_up():
-    expiry = Expiry(MemoryAccount())
+    expiry = DatabaseExpiryTimes(MemoryAccount())
     expiry.set(b"other", 7)
     for at in range(100_000):
         expiry.set(b"a", at)
@@ -52,7 +52,7 @@ def test_a_time_set_again_and_again_does_not_pile_up():
 def test_random_times_are_those_of_a_dictionary():
     rng = random.Random(3)
     memory = MemoryAccount()
-    expiry = Expiry(memory)
+    expiry = DatabaseExpiryTimes(memory)
     model: dict[bytes, int] = {}
     for step in range(30_000):
         key = b"%d" % rng.randrange(12_000)
@@ -78,7 +78,7 @@ def test_random_times_are_those_of_a_dictionary():
 
 
 def test_a_snapshot_keeps_the_times_of_its_moment():
-    expiry = Expiry(MemoryAccount())
+    expiry = DatabaseExpiryTimes(MemoryAccount())
     for key, at in ((b"same", 10), (b"later", 20), (b"gone", 30)):
         expiry.set(key, at)
     image = DatabaseImage(0, 1, 1000, KeyTable(), expiry.times, expiry.count_due(10))
@@ -92,7 +92,7 @@ def test_a_snapshot_keeps_the_times_of_its_moment():
 
 
 def test_a_time_before_1970_counts_as_1970():
-    expiry = Expiry(MemoryAccount())
+    expiry = DatabaseExpiryTimes(MemoryAccount())
     expiry.set(b"a", -5)
     expiry.set(b"a", -7)
     assert expiry.get(b"a") == 0 and expiry.is_due(b"a", 0) and expiry.sum_of_times == 0 and len(expiry) == 1
@@ -100,7 +100,7 @@ def test_a_time_before_1970_counts_as_1970():
 
 
 def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
-    expiry = Expiry(MemoryAccount())
+    expiry = DatabaseExpiryTimes(MemoryAccount())
     for i in range(4):
         expiry.set(b"%d" % i, 2**63 - 1)
     assert expiry.sum_of_times // len(expiry) == 2**63 - 1
@@ -108,7 +108,7 @@ def test_times_beyond_64_bits_in_sum_are_averaged_rightly():
 
 def test_removed_expiries_leave_no_stale_items():
     memory = MemoryAccount()
-    expiry = Expiry(memory)
+    expiry = DatabaseExpiryTimes(memory)
     keys = [b"key:%d" % n for n in range(1000)]
     for n, key in enumerate(keys):
         expiry.set(key, n)

@@ -20,7 +20,7 @@ def replica(*lines: str) -> Engine:
     engine = Engine()
     engine.set_effect_recording(True)
     engine.keyspace.hide_expired = True
-    session = engine.session()
+    session = engine.create_session()
     for line in lines:
         ask(engine, session, line, 1000)
     engine.effects.take()
@@ -51,7 +51,7 @@ def test_replies_on_a_replica_are_those_of_redis():
             primary.ask(*line.split())
         wait_until(lambda: theirs.ask("EXISTS", "lasting") == b":1\r\n")
         wait_until(lambda: theirs.ask("EXISTS", "k", "s") == b":0\r\n")
-        session = engine.session()
+        session = engine.create_session()
         for line in READS:
             assert ask(engine, session, line) == theirs.ask(*line.split()), line
         assert engine.effects.take() == [] and engine.keyspace.expired_count == 0
@@ -66,7 +66,7 @@ def test_nothing_is_deleted_by_time():
 
 def test_a_random_key_is_a_hidden_one_only_if_there_is_no_other():
     engine = replica(*(f"SET k{i} v PX 1" for i in range(300)))
-    session = engine.session()
+    session = engine.create_session()
     assert ask(engine, session, "RANDOMKEY").startswith(b"$")
     ask(engine, session, "SET lasting v")
     for _ in range(20):
@@ -75,14 +75,14 @@ def test_a_random_key_is_a_hidden_one_only_if_there_is_no_other():
 
 def test_commands_of_the_primary_see_the_key():
     engine = replica("SET k v PX 1")
-    primary = engine.session()
+    primary = engine.create_session()
     primary.replayed = True
-    engine.keyspace.keep_expired = True
+    engine.keyspace.ignore_expiry = True
     assert ask(engine, primary, "APPEND k w") == b":2\r\n"
     assert ask(engine, primary, "GET k") == b"$2\r\nvw\r\n"
-    engine.keyspace.keep_expired = False
+    engine.keyspace.ignore_expiry = False
     assert ask(engine, primary, "GET k") == b"$-1\r\n"
-    engine.keyspace.keep_expired = True
+    engine.keyspace.ignore_expiry = True
     assert ask(engine, primary, "DEL k") == b":1\r\n"
     assert not engine.keyspace.databases[0].values
 
@@ -90,7 +90,7 @@ def test_commands_of_the_primary_see_the_key():
 def test_a_write_on_a_writable_replica_begins_a_new_value():
     """As in redis-server."""
     engine = replica("SET k v PX 1")
-    session = engine.session()
+    session = engine.create_session()
     assert ask(engine, session, "XADD k 5-5 f v") == b"$3\r\n5-5\r\n"
     assert ask(engine, session, "TTL k") == b":-1\r\n"
     assert ask(engine, session, "DBSIZE") == b":1\r\n"
@@ -98,7 +98,7 @@ def test_a_write_on_a_writable_replica_begins_a_new_value():
 
 def test_a_watched_key_that_expires_meanwhile_fails_the_transaction():
     engine = replica("SET k v PX 100", "SET gone v PX 1")
-    session = engine.session()
+    session = engine.create_session()
     for key, now, reply in (("k", 1050, b"*-1\r\n"), ("gone", LATE, b"*1\r\n+PONG\r\n")):
         ask(engine, session, f"WATCH {key}", now)
         ask(engine, session, "MULTI")
@@ -110,7 +110,7 @@ def test_after_a_promotion_expired_keys_are_deleted_and_recorded():
     engine = replica("SET k v PX 1", "SET l v PX 1")
     engine.keyspace.hide_expired = False
     assert engine.keyspace.next_expiry() == 1001
-    assert ask(engine, engine.session(), "GET k") == b"$-1\r\n"
+    assert ask(engine, engine.create_session(), "GET k") == b"$-1\r\n"
     engine.tick(LATE)
     assert engine.effects.take() == [(0, [b"DEL", b"k"]), (0, [b"DEL", b"l"])]
     assert engine.keyspace.expired_count == 2
@@ -121,7 +121,7 @@ def test_a_pause_of_writes_keeps_expired_keys_and_hides_them():
     with redis_server() as port, RawRedis(port) as theirs:
         engine = Engine()
         engine.set_effect_recording(True)
-        session = engine.session()
+        session = engine.create_session()
         for line in ("SET lasting v", "SET k v PX 100", "WATCH k", "CLIENT PAUSE 600000 WRITE"):
             assert ask(engine, session, line, 1000) == theirs.ask(*line.split()) == b"+OK\r\n"
         wait_until(lambda: theirs.ask("EXISTS", "k") == b":0\r\n")

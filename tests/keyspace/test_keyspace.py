@@ -122,9 +122,9 @@ def test_a_sweep_is_bounded_and_says_whether_more_is_left(keyspace, database):
         database.put(b"%d" % i, b"")
         database.set_expiry(b"%d" % i, 1001)
     keyspace.now = 1001
-    assert keyspace.sweep()
+    assert keyspace.sweep_step()
     assert len(database.values) == 500
-    assert not keyspace.sweep()
+    assert not keyspace.sweep_step()
     assert len(database.values) == 0
     assert keyspace.expired_count == 1500
     assert keyspace.next_expiry() == -1
@@ -349,7 +349,7 @@ def test_a_database_agrees_with_a_model_of_expiring_keys(steps):
         elif step == "later":
             keyspace.now += key
         elif step == "sweep":
-            keyspace.sweep()
+            keyspace.sweep_step()
         elif step == "scan":
             assert set(database.scan(0, 100)[1]) == live(model, keyspace.now)
         model = {key: item for key, item in model.items() if item[1] is None or item[1] > keyspace.now}
@@ -369,10 +369,10 @@ def test_while_a_log_is_replayed_no_key_expires():
     database.put(b"k", b"v")
     database.set_expiry(b"k", 10)
     keyspace.now = 20
-    keyspace.keep_expired = True
+    keyspace.ignore_expiry = True
     assert database.find(b"k") == b"v" and database.contains(b"k")
     assert database.size() == 1 and database.keys() == [b"k"] and database.random_key() == b"k"
-    assert not keyspace.sweep() and keyspace.next_expiry() == -1
-    keyspace.keep_expired = False
+    assert not keyspace.sweep_step() and keyspace.next_expiry() == -1
+    keyspace.ignore_expiry = False
     assert keyspace.next_expiry() == 10
     assert database.find(b"k") is None and keyspace.expired_count == 1

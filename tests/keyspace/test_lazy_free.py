@@ -15,7 +15,7 @@ class Client:
 
     def __init__(self):
         self.engine = Engine()
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.keyspace = self.engine.keyspace
         self.now_ms = START_MS
 
@@ -145,7 +145,7 @@ def test_a_snapshot_in_progress_has_what_is_removed_meanwhile(client):
     assert len(keys) == KEYS + 2 and keys[b"k7"] == b"v"
     assert keys[b"s"].length == keys[b"t"].length == 20_000
     del keys, database
-    client.keyspace.release(image)
+    client.keyspace.release_image(image)
     assert client.free_all() > 5
 
 
@@ -156,7 +156,7 @@ def test_databases_that_are_exchanged_during_a_snapshot_stay_whole(client):
     client("SET", "other", "v")
     image = client.keyspace.freeze(client.now_ms)
     client("SWAPDB", 0, 1)
-    client.keyspace.release(image)
+    client.keyspace.release_image(image)
     client.pass_ms(100)
     assert client("DBSIZE") == b":%d\r\n" % KEYS
     assert client("GET", "k7") == b"$1\r\nv\r\n"

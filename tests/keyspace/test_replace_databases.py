@@ -20,7 +20,7 @@ def reply_of(session):
 
 def filled(*lines):
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for line in lines:
         ask(engine, session, line)
     return engine, session
@@ -30,7 +30,7 @@ def replace(engine, *lines):
     other, _ = filled(*lines)
     total = other.keyspace.memory.total
     engine.keyspace.replace_databases(other.keyspace)
-    engine.after_replay()
+    engine.after_nonclient_change()
     return total
 
 
@@ -74,9 +74,9 @@ def test_watches_of_old_and_new_keys_are_invalidated():
 def test_waiters_are_served_from_the_new_data():
     engine, session = filled("XADD s 1-0 f v")
     ask(engine, session, "XREAD BLOCK 0 STREAMS s t 5-0 0")
-    assert session.waiting is not None
+    assert session.waiter is not None
     replace(engine, "XADD t 9-0 f v")
-    assert session.waiting is None
+    assert session.waiter is None
     assert reply_of(session) == [[b"t", [[b"9-0", [b"f", b"v"]]]]]
 
 

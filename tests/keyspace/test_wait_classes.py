@@ -68,8 +68,8 @@ def test_a_waiter_that_names_a_key_twice_is_queued_once():
 def test_a_timer_signals_its_key_once():
     blocking = Blocking(MemoryAccount())
     wait(blocking, "one", b"k", wait_class="g")
-    blocking.schedule(0, b"k", 50)
-    blocking.schedule(0, b"k", 70)
+    blocking.schedule_key_signal(0, b"k", 50)
+    blocking.schedule_key_signal(0, b"k", 70)
     assert blocking.next_deadline() == 50
     blocking.fire(49)
     assert blocking.take_ready() == []
@@ -83,8 +83,8 @@ def test_a_timer_signals_its_key_once():
 def test_an_earlier_timer_replaces_a_later_one():
     blocking = Blocking(MemoryAccount())
     wait(blocking, "one", b"k", wait_class="g")
-    blocking.schedule(0, b"k", 70)
-    blocking.schedule(0, b"k", 50)
+    blocking.schedule_key_signal(0, b"k", 70)
+    blocking.schedule_key_signal(0, b"k", 50)
     assert blocking.next_deadline() == 50
     blocking.fire(60)
     assert blocking.take_ready() == [(0, b"k")]
@@ -94,7 +94,7 @@ def test_an_earlier_timer_replaces_a_later_one():
 def test_a_timer_is_removed_with_the_last_waiter():
     blocking = Blocking(MemoryAccount())
     one, two = (wait(blocking, name, b"k", wait_class="g") for name in "ab")
-    blocking.schedule(0, b"k", 50)
+    blocking.schedule_key_signal(0, b"k", 50)
     blocking.remove(one)
     assert blocking.next_deadline() == 50
     blocking.remove(two)
@@ -105,6 +105,6 @@ def test_removed_timers_leave_nothing_behind():
     blocking = Blocking(MemoryAccount())
     for i in range(10_000):
         one = wait(blocking, i, b"k", wait_class="g")
-        blocking.schedule(0, b"k", 10**6 + i)
+        blocking.schedule_key_signal(0, b"k", 10**6 + i)
         blocking.remove(one)
     assert blocking.next_deadline() == -1

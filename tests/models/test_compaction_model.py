@@ -25,7 +25,7 @@ class Twice(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.sparse_nodes, self.fresh = Engine(), Engine()
-        self.sessions = [engine.session() for engine in (self.sparse_nodes, self.fresh)]
+        self.sessions = [engine.create_session() for engine in (self.sparse_nodes, self.fresh)]
         self.sparse_nodes.keyspace.settings.stream_compact_tombstones = False
         self.now = 1000
         self.last = 0  # of the IDs n-0 given to any stream

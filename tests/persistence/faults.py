@@ -53,11 +53,11 @@ class FaultyFiles:
     def open_append(self, name: str) -> "FaultyFile":
         return FaultyFile(self, self.step("append", name, lambda: self.files.open_append(name)))
 
-    def source(self, name: str) -> DiskSource:
-        return self.files.source(name)
+    def open_source(self, name: str) -> DiskSource:
+        return self.files.open_source(name)
 
-    def random_access(self, name: str) -> DiskRandomAccessFile:
-        return self.files.random_access(name)
+    def open_random_access(self, name: str) -> DiskRandomAccessFile:
+        return self.files.open_random_access(name)
 
     def exists(self, name: str) -> bool:
         return self.files.exists(name)

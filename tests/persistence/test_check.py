@@ -33,7 +33,7 @@ LOG = b"".join(record(*words) for words in WORK)
 
 def snapshot():
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for words in WORK:
         engine.execute(session, [str(word).encode() for word in words], NOW_MS)
     data = bytearray()
@@ -86,8 +86,8 @@ def test_a_log_is_counted_record_by_record(tmp_path):
     path.write_bytes(LOG + record("xadd", "s", "0-1", "f", "v"))
     report = check(path)
     assert (report.kind, report.damage, report.databases) == ("log", None, {0: MADE})
-    assert report.commands == {"XADD": 3, "XGROUP": 2, "XCLAIM": 1, "SET": 1}
-    assert report.files[0].records == 7 and "1 command failed" in report.notes[0]
+    assert report.command_counts == {"XADD": 3, "XGROUP": 2, "XCLAIM": 1, "SET": 1}
+    assert report.files[0].record_count == 7 and "1 command failed" in report.notes[0]
 
 
 @pytest.mark.parametrize("name", ["old.aof", "appendonly.aof.1.base.rdb"])
@@ -96,7 +96,7 @@ def test_a_snapshot_with_records_behind_it_is_a_log(tmp_path, name):
     path.write_bytes(snapshot() + record("DEL", "k"))
     report = check(path)
     assert (report.kind, report.damage, report.databases[0].strings) == ("log", None, 0)
-    assert (report.files[0].version, report.commands) == ("REDIS0010", {"DEL": 1})
+    assert (report.files[0].version, report.command_counts) == ("REDIS0010", {"DEL": 1})
 
 
 def test_a_whole_log_is_checked_by_any_of_its_names(log):
@@ -105,7 +105,7 @@ def test_a_whole_log_is_checked_by_any_of_its_names(log):
         assert report.damage is None and report.databases[1] == MADE
         assert report.databases[0].entries == 3
         assert states(report) == [(f"a.aof.{n}", "good") for n in ("2.base.rdb", "2.incr.aof", "3.incr.aof")]
-        assert report.commands == {"SELECT": 1, "XADD": 3, "XGROUP": 2, "XCLAIM": 1, "SET": 1}
+        assert report.command_counts == {"SELECT": 1, "XADD": 3, "XGROUP": 2, "XCLAIM": 1, "SET": 1}
         assert report.notes == ["1 file of history, which servers do not read"]
 
 

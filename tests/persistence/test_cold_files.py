@@ -177,8 +177,13 @@ def test_every_changed_byte_of_a_file_is_found_or_harmless(cold: ColdFiles, file
         (path,) = path_of(files, "").glob("*.cold")
         whole = path.read_bytes()
         report = check_cold_file(files, f"{DIRECTORY}/1.cold", 1)
-        assert (report.sealed, len(report.runs), report.tail_bytes, report.damage) == (sealed, 4, 0, [])
-        assert report.nodes == sum(map(len, made))
+        assert (report.sealed, len(report.readable_runs), report.tail_bytes, report.damage) == (
+            sealed,
+            4,
+            0,
+            [],
+        )
+        assert report.node_count == sum(map(len, made))
         for at in range(len(whole)):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
             report = check_cold_file(files, f"{DIRECTORY}/1.cold", 1)
@@ -203,7 +208,7 @@ def test_every_cut_of_a_file_is_found(cold: ColdFiles, files: FaultyFiles) -> No
         report = check_cold_file(files, f"{DIRECTORY}/1.cold", 1)
         assert not report.sealed and bool(report.damage) == (size < cold_file.HEADER_BYTES)
         readable = [place for place in places if place.offset + place.size <= size]
-        assert [entry.offset for entry in report.runs] == [place.offset for place in readable]
+        assert [entry.offset for entry in report.readable_runs] == [place.offset for place in readable]
         for run, place in zip(made, places, strict=True):
             if place in readable:
                 assert cold.read(place) == run

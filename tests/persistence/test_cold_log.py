@@ -43,12 +43,12 @@ class ColdServer:
         self.engine.keyspace.settings.stream_node_max_entries = 4
         self.storage: Any = self.engine.open_cold_storage(ColdStore(self.cold), 1)
         self.storage.run_bytes = self.run_bytes
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.found = recover(
             files,
             NAMES,
             self.engine.keyspace,
-            self.replay(self.engine.session()),
+            self.replay(self.engine.create_session()),
             appendonly=True,
             dbfilename="dump.rdb",
             truncated_ok=True,

@@ -94,7 +94,7 @@ def test_a_base_among_random_commands_is_equal_to_one_without_references(seed: i
                 cold.cool_all_to_limit()
         out.write_trailer(True)
         if not view:
-            keyspace.release(image)
+            keyspace.release_image(image)
         encoder = RdbEncoder()
         base = b"".join(bytes(encoder.encode(piece)) if deferred else piece for piece in pieces)
         again = loaded(base, files, now)
@@ -130,7 +130,7 @@ def test_a_snapshot_among_random_commands_has_the_nodes_of_runs(seed: int, compr
         out.write_trailer(True)
         thread.finish()
         assert thread.wait(20) and thread.size() == len(written)
-        keyspace.release(image)
+        keyspace.release_image(image)
         assert written == b"".join(pieces)
     assert cold.runs_stored > 4
 
@@ -208,7 +208,7 @@ def base_of(engine: Engine) -> bytes:
 
 
 def talk(engine: Engine, line: bytes) -> bytes:
-    session = engine.session()
+    session = engine.create_session()
     engine.execute(session, line.split(), START_MS)
     return session.reply.take()
 

@@ -29,7 +29,7 @@ def files(tmp_path: pathlib.Path) -> DiskDirectory:
 
 
 def read(files: DataDirectory, name: str) -> bytes:
-    source = files.source(name)
+    source = files.open_source(name)
     try:
         return source.read(source.size)
     finally:
@@ -62,24 +62,24 @@ def test_a_source_returns_empty_bytes_at_its_end(files: DiskDirectory) -> None:
     file = files.create("a")
     file.write(b"12345")
     file.close()
-    source = files.source("a")
+    source = files.open_source("a")
     assert (source.size, source.read(3), source.read(3), source.read(3)) == (5, b"123", b"45", b"")
     source.close()
     with pytest.raises(FileNotFoundError):
-        files.source("b")
+        files.open_source("b")
 
 
 def test_a_file_is_read_at_any_offset_and_grows_meanwhile(files: DiskDirectory) -> None:
     file = files.create("a")
     file.write(b"123")
-    found = files.random_access("a")
+    found = files.open_random_access("a")
     assert (found.read_at(1, 1), found.read_at(0, 9), found.read_at(7, 2)) == (b"2", b"123", b"")
     file.write(b"45")
     assert (found.size(), found.read_at(2, 9), found.read_at(5, 1)) == (5, b"345", b"")
     found.close()
     file.close()
     with pytest.raises(FileNotFoundError):
-        files.random_access("b")
+        files.open_random_access("b")
 
 
 def test_a_read_that_the_system_shortens_is_continued(
@@ -90,7 +90,7 @@ def test_a_read_that_the_system_shortens_is_continued(
     file.close()
     whole = os.pread
     monkeypatch.setattr(os, "pread", lambda descriptor, n, offset: whole(descriptor, min(n, 2), offset))
-    found = files.random_access("a")
+    found = files.open_random_access("a")
     assert (found.read_at(1, 7), found.read_at(5, 99)) == (b"2345678", b"6789")
     found.close()
 
@@ -175,11 +175,11 @@ def test_a_pipe_instead_of_a_file_is_an_error_and_does_not_block(tmp_path):
     disk = DiskDirectory(str(tmp_path))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
-        disk.source("pipe")
+        disk.open_source("pipe")
     with pytest.raises(OSError, match="not a regular file"):
-        disk.random_access("pipe")
+        disk.open_random_access("pipe")
     with pytest.raises(OSError, match="No such device"):
         disk.open_append("pipe")
     (tmp_path / "directory").mkdir()
     with pytest.raises(IsADirectoryError):
-        disk.source("directory")
+        disk.open_source("directory")

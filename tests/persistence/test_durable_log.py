@@ -25,11 +25,11 @@ class User:
             policy=policy,
             sync_later=lambda file: None,
             has_sync_waiters=lambda: self.waiting,
-            on_report=self.on_report,
+            on_failure_changed=self.on_failure_changed,
         )
         self.log.open(None, lambda file: None, rdb=False)
 
-    def on_report(self, failure: str) -> None:
+    def on_failure_changed(self, failure: str) -> None:
         if self.interrupted:
             self.interrupted = False
             raise Interrupt
@@ -95,7 +95,7 @@ def test_a_log_that_was_opened_before_continues(tmp_path) -> None:
         policy="always",
         sync_later=lambda file: None,
         has_sync_waiters=lambda: False,
-        on_report=lambda failure: None,
+        on_failure_changed=lambda failure: None,
     )
     again.open(manifest, lambda file: pytest.fail("a log is there"))
     assert again.size == log.size > 0

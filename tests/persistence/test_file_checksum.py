@@ -25,7 +25,7 @@ VALUE = bytes(range(256)) * 4096  # a MiB that LZF cannot shorten by much
 @pytest.fixture(scope="module")
 def snapshot() -> bytes:
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for number in range(9):
         engine.execute(session, [b"SET", b"key-%d" % number, VALUE], NOW_MS)
         session.reply.take()
@@ -43,7 +43,7 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def load(directory: Path, data: bytes) -> Keyspace:
     (directory / "dump.rdb").write_bytes(data)
     keyspace = Keyspace()
-    source = DiskDirectory(str(directory)).source("dump.rdb")
+    source = DiskDirectory(str(directory)).open_source("dump.rdb")
     try:
         read_rdb(source, keyspace, now_ms=NOW_MS)
     finally:
@@ -78,7 +78,7 @@ def test_which_files_are_checked_by_a_thread(tmp_path: Path, snapshot: bytes, tw
     (tmp_path / "large").write_bytes(snapshot)
     (tmp_path / "small").write_bytes(snapshot[:1000])
     directory = DiskDirectory(str(tmp_path))
-    large, small = directory.source("large"), directory.source("small")
+    large, small = directory.open_source("large"), directory.open_source("small")
     checksum = file_checksum.start_checksum(large)
     assert checksum is not None and checksum.crc_up_to(len(snapshot) - 8) == crc64(snapshot[:-8])
     assert file_checksum.start_checksum(small) is None

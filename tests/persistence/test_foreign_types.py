@@ -118,7 +118,7 @@ def test_a_file_of_a_real_server_is_loaded_without_its_foreign_keys(tmp_path):
     for source in (io.BytesIO(mixed), Dribble(mixed)):
         keyspace, loaded = load(source)
         assert portrait(keyspace, nodes=True) == portrait(expected, nodes=True)
-        assert (loaded.streams, loaded.strings, loaded.skipped_libraries) == (5, 5, 0)
+        assert (loaded.stream_count, loaded.string_count, loaded.skipped_library_count) == (5, 5, 0)
         assert keyspace.libraries == expected.libraries and len(keyspace.libraries) == 1
         assert loaded.skipped_key_counts == counts
         assert loaded.end_offset == len(mixed)
@@ -148,7 +148,7 @@ def test_values_of_every_type_are_skipped(kind, magic, name, build):
                 assert list(keyspace.databases[0].values) == [b"before", b"between", b"after"]
                 assert keyspace.databases[0].expiry(b"after") == -1
                 assert loaded.skipped_key_counts == {name: 2}
-                assert (loaded.keys, loaded.expired, loaded.end_offset) == (3, 0, len(data))
+                assert (loaded.key_count, loaded.expired_count, loaded.end_offset) == (3, 0, len(data))
             parts[2] = bytes([kind]) + some_string(rng) + build(rng)
 
 
@@ -204,7 +204,7 @@ def test_data_of_modules_are_skipped_and_counted(magic):
         parts += [b"\xf7", some_length(rng), b"\x02", b"\x01", module_data(rng), string_key(rng.randbytes(9))]
     data = file(*parts, magic=magic)
     _, loaded = load(data)
-    assert (loaded.module_data_count, loaded.keys, loaded.skipped_key_counts) == (20, 20, {})
+    assert (loaded.module_data_count, loaded.key_count, loaded.skipped_key_counts) == (20, 20, {})
     with pytest.raises(Damaged, match="data of a module") as caught:
         load(data, skip_foreign_types=False, foreign_advice=ADVICE)
     assert caught.value.advice == ADVICE
@@ -223,7 +223,11 @@ def test_metadata_that_modules_have_put_on_keys_are_skipped():
     )
     keyspace, loaded = load(data)
     assert keyspace.databases[0].expiry(b"k") == NOW + 5
-    assert (loaded.module_data_count, loaded.keys, loaded.skipped_key_counts) == (2, 1, {"sorted set": 1})
+    assert (loaded.module_data_count, loaded.key_count, loaded.skipped_key_counts) == (
+        2,
+        1,
+        {"sorted set": 1},
+    )
     with pytest.raises(Damaged, match="data of a module"):
         load(data, skip_foreign_types=False)
 

@@ -27,7 +27,7 @@ class LoadingServer(ColdServer):
 
     @property
     def left_out(self) -> int:
-        return int(self.storage.left_out_removals)
+        return int(self.storage.left_out_removal_count)
 
     @property
     def runs(self) -> list[ColdRun]:

@@ -20,7 +20,9 @@ from support.redis_server import redis_server
 
 def read(data: bytes, verify: bool = True) -> tuple[ReplayResult, list[bytes]]:
     words: list[bytes] = []
-    reader = LogReader(MemorySource(data), "log", lambda record: words.append(record[1]), verify=verify)
+    reader = LogReader(
+        MemorySource(data), "log", lambda record: words.append(record[1]), verify_checksums=verify
+    )
     return reader.run(), words
 
 
@@ -106,7 +108,7 @@ def test_checksums_can_be_turned_off_and_on(files: FaultyFiles) -> None:
     bench.log.close(clean=True)
     data = raw_content(files, INCR_1)
     assert data.count(b"#CRC:start") == 2 and data.count(b"#CRC:") == 5
-    assert read(data)[0].commands == 5  # with its SELECT
+    assert read(data)[0].command_count == 5  # with its SELECT
 
 
 def test_a_checksum_without_a_start_is_damage_that_begins_there() -> None:

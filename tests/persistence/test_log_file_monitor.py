@@ -53,15 +53,15 @@ def test_a_change_is_detected_and_the_log_rewritten(files, tmp_path, change, res
         assert log.close(True)
         log = Log(files, NAMES, policy="always")
         log.start(Manifest.load(files, NAMES))
-    assert not log.check_files(0, force=True)
+    assert not log.give_up_if_files_changed(0, force=True)
     change(tmp_path / "appendonlydir")
-    assert log.check_files(0, force=True)
+    assert log.give_up_if_files_changed(0, force=True)
     assert log.needs_rewrite and "must be rewritten" in log.failure
     assert not log.commit(add(7), 0)
     restore_directory(files, NAMES)
     assert rewrite(log), log.failure
     assert log.commit(add(8), 0) and not log.failure
-    assert not log.check_files(0, force=True)
+    assert not log.give_up_if_files_changed(0, force=True)
     assert log.close(True)
     found = Manifest.load(files, NAMES)
     assert found is not None and found == log.manifest and found.history == []
@@ -70,30 +70,30 @@ def test_a_change_is_detected_and_the_log_rewritten(files, tmp_path, change, res
 def test_unchanged_files_are_never_reported(files):
     log = begun(files)
     for number in range(3):
-        assert log.commit(add(number), 0) and not log.check_files(0, force=True)
-        assert rewrite(log) and not log.check_files(0, force=True)
-        assert not rewrite(log, complete=False) and not log.check_files(0, force=True)
+        assert log.commit(add(number), 0) and not log.give_up_if_files_changed(0, force=True)
+        assert rewrite(log) and not log.give_up_if_files_changed(0, force=True)
+        assert not rewrite(log, complete=False) and not log.give_up_if_files_changed(0, force=True)
 
 
 def test_a_copy_of_the_manifest_with_the_same_bytes_is_no_change(files, tmp_path):
     log = begun(files)
     replace_by_copy(manifest(tmp_path / "appendonlydir"))
-    assert not log.check_files(0, force=True)
+    assert not log.give_up_if_files_changed(0, force=True)
 
 
 def test_files_are_compared_once_in_an_interval(files, tmp_path):
     log = begun(files)
-    assert not log.check_files(10_000)
+    assert not log.give_up_if_files_changed(10_000)
     newest(tmp_path / "appendonlydir").unlink()
-    assert not log.check_files(10_000 + CHECK_INTERVAL_MS - 1)
-    assert log.check_files(10_000 + CHECK_INTERVAL_MS)
+    assert not log.give_up_if_files_changed(10_000 + CHECK_INTERVAL_MS - 1)
+    assert log.give_up_if_files_changed(10_000 + CHECK_INTERVAL_MS)
 
 
 def test_files_are_compared_again_when_the_clock_was_set_back(files, tmp_path):
     log = begun(files)
-    assert not log.check_files(10_000)
+    assert not log.give_up_if_files_changed(10_000)
     newest(tmp_path / "appendonlydir").unlink()
-    assert log.check_files(9_999)
+    assert log.give_up_if_files_changed(9_999)
 
 
 def test_a_file_of_another_program_is_kept(files, tmp_path):
@@ -101,7 +101,7 @@ def test_a_file_of_another_program_is_kept(files, tmp_path):
     path = newest(tmp_path / "appendonlydir")
     path.unlink()
     path.write_text("of another program")
-    assert log.check_files(0, force=True) and rewrite(log)
+    assert log.give_up_if_files_changed(0, force=True) and rewrite(log)
     assert path.with_name(f"{path.name}.replaced").read_text() == "of another program"
 
 
@@ -121,7 +121,7 @@ def test_another_data_directory_is_reported(files, tmp_path):
     tmp_path.rename(moved)
     try:
         tmp_path.mkdir()
-        assert log.check_files(0, force=True)
+        assert log.give_up_if_files_changed(0, force=True)
         assert "is not the directory that this process has locked" in log.failure
     finally:
         tmp_path.rmdir()
@@ -135,7 +135,7 @@ def test_a_directory_without_permission_is_reported_as_such(files, tmp_path):
     directory.chmod(0)
 
     def checked() -> str:
-        return log.failure if log.check_files(0, force=True) else "unchanged"
+        return log.failure if log.give_up_if_files_changed(0, force=True) else "unchanged"
 
     assert in_unprivileged_child(checked).endswith(": Permission denied")
     directory.chmod(0o755)

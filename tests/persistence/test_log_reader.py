@@ -78,8 +78,8 @@ def read_words(part):
 def test_commands_are_read_in_order_and_comments_are_skipped():
     got, done = read(b"".join(LOG))
     assert (got, done.valid_end) == meant(LOG)
-    assert done.records == sum(not part.startswith(b"#") for part in LOG)
-    assert (done.commands, done.cut_within, done.size) == (len(got), "", done.valid_end)
+    assert done.record_count == sum(not part.startswith(b"#") for part in LOG)
+    assert (done.command_count, done.cut_within, done.size) == (len(got), "", done.valid_end)
 
 
 @pytest.mark.parametrize("most", [1, 7, 64])
@@ -171,7 +171,7 @@ def test_the_result_after_damage_describes_the_good_part():
     log = LogReader(MemorySource(head + b"junk"), "log", lambda words: None)
     with pytest.raises(Damaged):
         log.run()
-    assert (log.result().valid_end, log.result().records) == (len(GOOD), 3)
+    assert (log.result().valid_end, log.result().record_count) == (len(GOOD), 3)
 
 
 def test_progress_is_the_bytes_read():
@@ -231,7 +231,7 @@ def test_replayed_commands_have_no_other_effects(engine):
         record("SELECT", 3) + record("xadd", "s", "1-1", "f", "v") + record("XGROUP", "CREATE", "s", "g", 0)
     )
     done = play(engine, data + record("SET", "k", "v") + record("GET", "k"))
-    assert (done.commands, done.failed_commands) == (5, 0)
+    assert (done.command_count, done.failed_command_count) == (5, 0)
     held = engine.keyspace.databases[3]
     assert (
         held.stream(b"s").length == 1
@@ -246,7 +246,7 @@ def test_a_command_that_fails_is_counted_with_its_offset(engine):
     done = play(
         engine, good + record("XADD", "s", "5-4", "f", "v") + record("SET", "s", "v", "NX", "XX") + good
     )
-    assert (done.commands, done.failed_commands, done.first_failed_offset) == (4, 3, len(good))
+    assert (done.command_count, done.failed_command_count, done.first_failed_offset) == (4, 3, len(good))
     assert done.first_error.startswith(b"ERR The ID specified in XADD is equal or smaller")
 
 
@@ -277,4 +277,4 @@ def test_commands_that_no_log_can_contain_are_damage(engine, words, what):
 def test_commands_in_a_log_do_not_block(engine):
     words = ["XREAD", "BLOCK", 0, "STREAMS", "s", "$"]
     done = play(engine, record("XADD", "s", "1-1", "f", "v") + record(*words))
-    assert (done.commands, done.failed_commands) == (2, 0) and not engine.keyspace.blocking.count
+    assert (done.command_count, done.failed_command_count) == (2, 0) and not engine.keyspace.blocking.count

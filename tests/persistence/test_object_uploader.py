@@ -78,7 +78,7 @@ class World:
         self.store = FaultyStore(self.path)
         self.uploader = ObjectUploader(self.cold, self.store, local_bytes)
         self.lives.append(self.uploader)
-        self.uploader.attach(1)
+        self.uploader.attach_store(1)
 
     def crash(self) -> None:
         """End this life without anything that a killed process would not do."""
@@ -90,7 +90,7 @@ class World:
         found = [self.cold.place_from_log(p.file.name, p.offset, p.size, p.checksum) for p in places]
         self.cold.set_needed_names([])
         self.cold.remove_orphans()
-        self.uploader.begin()
+        self.uploader.start_thread()
         return found
 
     def local(self) -> list[str]:
@@ -121,7 +121,7 @@ def written(cold: ColdFiles, runs: int = 4) -> tuple[list[Nodes], list[RunPlace]
 
 def test_sealed_files_are_uploaded_and_read_back_by_ranges(world: World) -> None:
     made, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [] and len(world.store.objects()) == 2)
     assert [world.cold.read(place) for place in places] == made
     assert world.store.reads == 4 and world.uploader.uploads == 2 and world.uploader.last_error == ""
@@ -132,7 +132,7 @@ def test_sealed_files_are_uploaded_and_read_back_by_ranges(world: World) -> None
 
 def test_the_file_to_which_runs_are_appended_stays(world: World) -> None:
     (place,) = world.cold.write([nodes([b"a"])])
-    world.uploader.begin()
+    world.uploader.start_thread()
     assert world.settled() and world.store.objects() == [] and world.local() == [place.file.name]
 
 
@@ -141,7 +141,7 @@ def test_local_copies_stay_up_to_the_limit_those_that_were_read_last(world: Worl
     sizes = [world.files.size(world.cold.path(name)) for name in world.local()]
     world.uploader.local_bytes_max = sum(sizes)
     assert world.settled() is True and len(world.local()) == 3
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.uploader.uploads == 3)
     world.cold.read(places[0])
     world.uploader.set_local_bytes_max(sum(sizes) - 1)
@@ -156,7 +156,7 @@ def test_a_file_that_left_the_data_directory_is_not_monitored(world: World) -> N
     world.cold.set_needed_names(["1.cold", "2.cold"])
     places.clear()  # the manifest needs the files, and no run does
     gc.collect()
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     assert world.cold.identities() == {}
 
@@ -165,7 +165,7 @@ def test_a_file_that_left_the_data_directory_is_not_monitored(world: World) -> N
 def test_a_failed_upload_keeps_the_file_is_counted_and_tried_again(world: World, fault: str) -> None:
     made, places = written(world.cold)
     world.store.faults = {fault: 3}
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     assert world.uploader.failures == 3 and world.uploader.last_error in ("", f"{fault} fails")
     assert [world.cold.read(place) for place in places] == made
@@ -175,7 +175,7 @@ def test_a_failed_upload_keeps_the_file_is_counted_and_tried_again(world: World,
 def test_a_file_is_removed_only_when_the_store_has_exactly_its_bytes(world: World) -> None:
     made, places = written(world.cold)
     world.store.damage = True
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.uploader.failures >= 2)
     assert world.local() == ["1.cold", "2.cold"] and "has other bytes" in world.uploader.last_error
     world.store.damage = False
@@ -188,7 +188,7 @@ def test_a_file_that_is_read_wrongly_is_not_uploaded(world: World) -> None:
     path = pathlib.Path(world.files.files.path(world.cold.path("1.cold")))
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.uploader.uploads == 1 and world.uploader.failures > 0)
     assert "1.cold is not uploaded: the checksum of the run is wrong" in world.uploader.last_error
     path.write_bytes(whole)
@@ -209,7 +209,7 @@ def test_every_changed_byte_of_a_run_is_found_before_the_upload(world: World) ->
 
 def test_a_run_that_cannot_be_read_is_an_error_with_file_and_store(world: World) -> None:
     made, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     world.store.faults = {"get_range": 1}
     with pytest.raises(DamagedColdRun) as caught:
@@ -236,7 +236,7 @@ def test_a_failed_read_of_the_store_is_reported_until_a_call_succeeds(world: Wor
 def test_a_damaged_local_copy_is_read_from_the_store(world: World) -> None:
     made, places = written(world.cold)
     world.uploader.local_bytes_max = 1 << 20
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.uploader.uploads == 2)
     path = pathlib.Path(world.files.files.path(world.cold.path("1.cold")))
     path.write_bytes(b"?" * path.stat().st_size)
@@ -247,7 +247,7 @@ def test_a_damaged_local_copy_is_read_from_the_store(world: World) -> None:
 
 def test_objects_are_deleted_with_their_last_reference(world: World) -> None:
     _, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     world.cold.set_needed_names(["1.cold"])
     places.clear()
@@ -263,7 +263,7 @@ def test_objects_are_deleted_with_their_last_reference(world: World) -> None:
 
 def test_a_number_is_not_used_again_while_an_object_has_it(world: World) -> None:
     _, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     world.crash()
     del places
@@ -309,7 +309,7 @@ def test_a_process_that_is_killed_during_an_upload_loses_nothing(
 
 def test_only_objects_of_the_prefix_that_no_file_refers_to_are_deleted(world: World) -> None:
     _, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     mine = world.store.objects()
     strange = ["1-0123456789abcdef.cold", "9-0123456789abcdef.cold"]
@@ -325,7 +325,7 @@ def test_only_objects_of_the_prefix_that_no_file_refers_to_are_deleted(world: Wo
 
 def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
     made, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     world.crash()
     for name in world.files.list(DIRECTORY):
@@ -338,7 +338,7 @@ def test_without_a_record_a_file_is_found_in_the_store(world: World) -> None:
 
 def test_a_manifest_may_name_files_that_are_only_in_the_store(world: World) -> None:
     _, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     lines = log_files.cold_file_lines(world.files, {place.file for place in places}, {})
     assert [line.file for line in lines] == ["1.cold", "2.cold"]
@@ -356,7 +356,7 @@ def test_a_store_serves_one_data_directory(world: World, tmp_path: pathlib.Path)
     other = ColdFiles(DiskDirectory(str(tmp_path / "other")), DIRECTORY)
     uploader = ObjectUploader(other, ObjectStore(f"file://{world.path}"))
     with pytest.raises(ForeignStore, match="belongs to another data directory"):
-        uploader.attach(1)
+        uploader.attach_store(1)
     world.restart([])  # the owner starts again
 
 
@@ -366,9 +366,9 @@ def test_a_copy_of_a_data_directory_does_not_own_the_store(world: World, tmp_pat
     (tmp_path / "copy/log/cold/store-identity").write_bytes(mine.read_bytes())
     cold = ColdFiles(DiskDirectory(str(tmp_path / "copy")), DIRECTORY)
     with pytest.raises(ForeignStore, match="remove the object store-identity there and start again"):
-        ObjectUploader(cold, ObjectStore(f"file://{world.path}")).attach(1)
+        ObjectUploader(cold, ObjectStore(f"file://{world.path}")).attach_store(1)
     (world.path / "store-identity").unlink()
-    ObjectUploader(cold, ObjectStore(f"file://{world.path}")).attach(1)
+    ObjectUploader(cold, ObjectStore(f"file://{world.path}")).attach_store(1)
 
 
 def test_a_running_process_notices_that_the_store_has_another_owner(
@@ -377,14 +377,14 @@ def test_a_running_process_notices_that_the_store_has_another_owner(
     monkeypatch.setattr(object_uploader, "CHECK_OWNER_S", 0)
     (world.path / "store-identity").write_text("another")
     _, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: "belongs to another" in world.uploader.last_error)
     assert world.store.objects() == [] and world.local() == ["1.cold", "2.cold"] and places
 
 
 def test_a_store_without_the_files_of_the_directory_is_refused(world: World) -> None:
     _, places = written(world.cold)
-    world.uploader.begin()
+    world.uploader.start_thread()
     wait_until(lambda: world.local() == [])
     world.path = world.path.with_name("empty")
     with pytest.raises(ForeignStore, match="does not have the cold files of this data directory, such as 1-"):

@@ -97,7 +97,7 @@ def test_auxiliary_fields_functions_and_hints_are_skipped():
     keyspace, loaded = load(file(*parts))
     assert list(values(keyspace)) == [b"idle", b"frequent", b"third"]
     assert loaded.aux == {b"redis-ver": b"7.0.15", b"ctime": b"1700000000", b"something new": b"between keys"}
-    assert (loaded.keys, loaded.strings, loaded.skipped_libraries) == (3, 3, 1)
+    assert (loaded.key_count, loaded.string_count, loaded.skipped_library_count) == (3, 3, 1)
 
 
 def test_keys_are_read_with_their_expiry():
@@ -115,11 +115,11 @@ def test_keys_are_read_with_their_expiry():
         b"in seconds": NOW + 60_000,
         b"for good": -1,
     }
-    assert (loaded.keys, loaded.expired) == (3, 2)
+    assert (loaded.key_count, loaded.expired_count) == (3, 2)
     keyspace, loaded = load(file(*parts), keep_expired=True)
     assert len(keyspace.databases[0].values) == 5
     assert keyspace.databases[0].expiry(b"was seconds") == NOW - 60_000
-    assert (loaded.keys, loaded.expired) == (5, 0)
+    assert (loaded.key_count, loaded.expired_count) == (5, 0)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_keys_are_put_into_their_databases():
 def test_checksums():
     data = file(key(b"k"))
     assert load(data)[1].end_offset == len(data)
-    assert load(file(key(b"k"), checksum=bytes(8)))[1].keys == 1  # it was not reckoned
+    assert load(file(key(b"k"), checksum=bytes(8)))[1].key_count == 1  # it was not reckoned
     for at in (10, len(data) - 12, len(data) - 1):
         flipped = bytearray(data)
         flipped[at] ^= 1
@@ -179,7 +179,7 @@ def test_reading_publishes_no_events():
     told = []
     keyspace = Keyspace()
     keyspace.settings.notify_keyspace_events = events.parse_classes("KEAnoc")
-    keyspace.events.publish = lambda channel, message: told.append(message)
+    keyspace.notifier.publish = lambda channel, message: told.append(message)
     keyspace.databases[0].put(b"there", b"v")
     assert told
     told.clear()
@@ -215,8 +215,8 @@ def test_a_keyspace_that_was_written_is_read_again(seed, version):
     write_rdb(keyspace, data.extend, version=version, now_ms=NOW)
     again, loaded = load(bytes(data))
     assert portrait(again, nodes=True) == portrait(keyspace, nodes=True)
-    assert loaded.keys == 12
-    assert loaded.streams == sum(
+    assert loaded.key_count == 12
+    assert loaded.stream_count == sum(
         not isinstance(v, bytes) for d in keyspace.databases for v in d.values.values()
     )
     for database in again.databases:

@@ -49,7 +49,7 @@ class Walk:
         if self.out.deferred:  # encoded as late as possible
             encoder = RdbEncoder()
             self.pieces = [bytes(encoder.encode(piece)) for piece in self.pieces]
-        self.keyspace.release(self.image)
+        self.keyspace.release_image(self.image)
         assert b"".join(self.pieces) == self.expected
         return True
 
@@ -86,7 +86,7 @@ def test_a_snapshot_among_random_commands(seed: int, deferred: bool, monkeypatch
 def engine_and_run() -> tuple[Engine, Callable[..., None]]:
     """Return an engine, and a function that runs a command in it, which must succeed."""
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
 
     def run(line: str, now_ms: int = START_MS) -> None:
         engine.execute(session, line.encode().split(), now_ms)
@@ -274,7 +274,7 @@ def test_what_a_released_image_leaves() -> None:
         walk.step()
         history.run(5)
     walk.steps.close()  # type: ignore[attr-defined]
-    keyspace.release(walk.image)
+    keyspace.release_image(walk.image)
     assert keyspace.image is None
     assert all(database.image is None for database in keyspace.databases)
     history.run(50)

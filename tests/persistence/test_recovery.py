@@ -24,7 +24,7 @@ MANIFEST = "appendonly.aof.manifest"
 def snapshot(*requests, aof_base=False):
     """The RDB file of what those requests make."""
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for words in requests:
         engine.execute(session, [str(word).encode() for word in words], NOW_MS)
     assert not any(line.startswith(b"-") for line in session.reply.take().splitlines())
@@ -72,7 +72,7 @@ class Place:
         with pytest.raises(HeadraceError) as caught:
             self.start(**options)
         assert self.bytes() == before
-        assert "\n" not in str(caught.value) and not self.engine.keyspace.keep_expired
+        assert "\n" not in str(caught.value) and not self.engine.keyspace.ignore_expiry
         return caught.value
 
     def bytes(self):
@@ -105,7 +105,7 @@ def test_a_base_and_files_of_records_are_read_in_order(place):
     )
     got = place.start()
     assert (place.values(), place.values(2)) == ({b"a": b"2"}, {b"c": b"1"})
-    assert (got.source_kind, got.keys, got.commands, got.notes) == ("log", 2, 4, [])
+    assert (got.source_kind, got.key_count, got.command_count, got.notes) == ("log", 2, 4, [])
     assert got.files == [
         f"appendonlydir/appendonly.aof.{n}" for n in ("4.base.rdb", "4.incr.aof", "5.incr.aof", "7.incr.aof")
     ]
@@ -121,7 +121,7 @@ def test_a_base_may_be_commands_or_a_snapshot_with_commands_behind_it(place):
 
 def test_history_is_not_read(place):
     place.write(h1=b"junk", b2=record("SET", "a", 1), i2=b"")
-    assert place.start().keys == 1
+    assert place.start().key_count == 1
 
 
 def test_the_snapshot_is_read_when_the_log_is_off_or_has_never_been(place):
@@ -144,7 +144,7 @@ def test_expired_keys_are_dropped_from_a_snapshot_and_stay_in_a_log(place):
     data = data.replace((NOW_MS + 1).to_bytes(8, "little"), NOW_MS.to_bytes(8, "little"))[:-8] + bytes(8)
     (place.root / "dump.rdb").write_bytes(data)
     got = place.start(False)
-    assert got.keys == 1 and place.values() == {b"stays": b"1"} and "1 key had expired" in got.notes[0]
+    assert got.key_count == 1 and place.values() == {b"stays": b"1"} and "1 key had expired" in got.notes[0]
     place.write(b1=data, i1=record("PERSIST", "dies"))
     place.start()
     assert place.values() == {b"dies": b"1", b"stays": b"1"}
@@ -166,7 +166,7 @@ def test_no_key_expires_while_its_log_is_read(place):
     assert got.notes == []
     keyspace = place.engine.keyspace
     assert place.values()[b"k"] == b"vw" and place.values()[b"s"].length == 2
-    assert not keyspace.keep_expired
+    assert not keyspace.ignore_expiry
     keyspace.now = NOW_MS
     assert keyspace.databases[0].keys() == [b"k"]
 
@@ -290,7 +290,7 @@ def test_the_old_single_file_is_moved_in(place):
     assert got.manifest.base.file == "appendonly.aof" and not old.exists() and "moved" in got.notes[0]
     assert (place.log / MANIFEST).read_text() == "file appendonly.aof seq 1 type b\n"
     again = place.start()
-    assert again.notes == [] and again.keys == 2
+    assert again.notes == [] and again.key_count == 2
 
 
 def test_a_move_that_a_crash_interrupted_is_finished(place):
@@ -315,7 +315,7 @@ def test_a_move_that_a_crash_interrupted_is_finished(place):
         (place.root / "appendonly.aof").write_bytes(data)
         with pytest.raises(Crash):
             place.start(files=Dying(str(place.root), renames))
-        assert place.start().keys == 1 and place.values() == {b"a": b"1"}
+        assert place.start().key_count == 1 and place.values() == {b"a": b"1"}
         for path in place.log.iterdir():
             path.unlink()
 

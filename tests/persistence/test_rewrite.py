@@ -44,13 +44,13 @@ def test_the_commands_of_one_moment_are_written_while_others_are_executed(seed):
     steps = 0
     for _ in range(4):
         then, now = look(history.engine, history.now), history.now
-        image = keyspace.freeze(now, step_bytes=1)
+        image = keyspace.freeze(now, walk_step_bytes=1)
         pieces: list[bytes] = []
         turns = chance.choice([0, 1, 3, 30])
         for _ in command_steps(image, lambda piece, to=pieces: to.append(bytes(piece)), checksums=False):
             history.run(turns)
             steps += 1
-        keyspace.release(image)
+        keyspace.release_image(image)
         again = Follower(now + 10_000_000)
         replay(b"".join(pieces), again)
         assert differences(then, look(again.engine, now)) == []
@@ -59,7 +59,7 @@ def test_the_commands_of_one_moment_are_written_while_others_are_executed(seed):
 
 def told(*lines, now=START_MS):
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for line in lines:
         engine.execute(session, line.encode().split(), now)
     return [b" ".join(words).decode() for _, words in commands_of(engine.keyspace, now)]
@@ -137,7 +137,7 @@ def test_deleted_ids_above_the_last_one_survive_too():
 def test_expired_keys_are_left_out():
     assert told("SET k v PX 10", "SET l v") == ["SET k v", f"PEXPIREAT k {START_MS + 10}", "SET l v"]
     engine = Engine()
-    engine.execute(engine.session(), [b"SET", b"k", b"v", b"PX", b"10"], START_MS)
+    engine.execute(engine.create_session(), [b"SET", b"k", b"v", b"PX", b"10"], START_MS)
     assert list(commands_of(engine.keyspace, START_MS + 10)) == []
 
 

@@ -25,7 +25,7 @@ ALL = BEFORE_UNOWNED | {"redis-8.8"}
 def stream_after(*lines):
     """The stream `s` after these commands, each run a second after the one before."""
     engine = Engine()
-    session = engine.session(now_ms=NOW_MS)
+    session = engine.create_session(now_ms=NOW_MS)
     for n, line in enumerate(lines):
         engine.execute(session, line.encode().split(), NOW_MS + 1000 * n)
         reply = session.reply.take()
@@ -63,7 +63,7 @@ def test_extras_contain_only_what_the_type_cannot_store(lines, kept_in):
 @pytest.mark.parametrize("setting", ["stream_idmp_duration", "stream_idmp_maxsize"])
 def test_iids_survive_a_lower_default_for_new_streams(version, setting):
     engine = Engine()
-    session = engine.session(now_ms=NOW_MS)
+    session = engine.create_session(now_ms=NOW_MS)
     for now, line in ((100, "XADD old 1-1 f v"), (7, "XADD new 1-1 f v")):
         setattr(engine.keyspace.settings, setting, now)
         engine.execute(session, line.encode().split(), NOW_MS)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.archive.location import is_same_store_url
-from headrace.archive.release import delete_watermarks
 from headrace.archive.watermark import published_watermarks
+from headrace.archive.watermark_release import delete_watermarks
 from headrace.cli.main import main
 from headrace.errors import UsageError
 from headrace.pipeline.archiving.archive_streams import (

@@ -50,7 +50,7 @@ def test_the_pieces_of_a_day_are_merged_before_their_commit(maker: ArchiveMaker)
     ]
     assert [file.date for file in pieces] == [f"1970-01-0{n}" for n in (1, 2, 2, 3, 3, 4)]
     groups = list(small_file_groups(pieces))
-    merger = FileMerger(maker.location, maker.table.archive.columns)
+    merger = FileMerger(maker.location, maker.table.opened_archive.columns)
     merged = [file for group in groups for file in merger.merge(group)]
     assert [(file.date, file.rows, file.first_ms) for file in merged] == [
         ("1970-01-02", 24, DAY),

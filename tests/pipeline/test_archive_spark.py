@@ -25,8 +25,8 @@ from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.archiving import archive_streams as archive_module
 from headrace.pipeline.archiving.archive_streams import (
     archive_streams,
+    batch_ranges,
     count_archive,
-    group_ranges,
     run_tasks,
     source_options,
 )
@@ -152,10 +152,10 @@ def test_values_that_do_not_fit_their_typed_column_are_kept_exactly(
 
 def test_ranges_are_grouped_by_their_entries() -> None:
     ranges = [OffsetRange(stream, "0-0", f"{n + 1}-0", False) for stream in "abc" for n in range(4)]
-    groups = group_ranges(ranges, {"a": 400, "b": 4, "c": 40_000}, 250)
+    groups = batch_ranges(ranges, {"a": 400, "b": 4, "c": 40_000}, 250)
     assert [len(group) for group in groups] == [2, 2 + 4, 1, 1, 1, 1]
     assert [part for group in groups for part in group] == ranges
-    assert group_ranges([], {}, 10) == []
+    assert batch_ranges([], {}, 10) == []
 
 
 def test_a_field_that_is_added_later_becomes_a_column(

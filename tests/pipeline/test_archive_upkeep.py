@@ -183,7 +183,7 @@ def test_a_job_lowers_the_watermark_of_an_archive_that_has_less_than_was_publish
     client = stream_server.client
     add_days(maker, "s", 1)
     table = reopened(maker)
-    publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, "/lake/backup")
+    publisher = WatermarkPublisher(stream_server.url, table.opened_archive.table_id, "/lake/backup")
     publisher.publish(parse_positions({"s": f"{3 * DAY}-0"}))
     publish(client, "s", f"{9 * DAY}-0", "other")
     publish_committed_positions(publisher, table, ["s", "new"])
@@ -191,7 +191,7 @@ def test_a_job_lowers_the_watermark_of_an_archive_that_has_less_than_was_publish
     assert lowest_published_id(client, "s") == f"{DAY // 2}-1"
     assert len(published_watermarks(client, "s")) == 2
     [begun] = published_watermarks(client, "new")
-    assert (begun.table_id, begun.has_entries) == (table.archive.table_id, False)
+    assert (begun.table_id, begun.has_entries) == (table.opened_archive.table_id, False)
 
 
 def test_a_moved_archive_has_one_watermark(stream_server: StreamServer, maker: ArchiveMaker) -> None:
@@ -200,7 +200,7 @@ def test_a_moved_archive_has_one_watermark(stream_server: StreamServer, maker: A
         if not directory.exists():
             maker.directory.rename(directory)
         table = create_or_open(archive_location(directory), None, "UTC")
-        publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, str(directory))
+        publisher = WatermarkPublisher(stream_server.url, table.opened_archive.table_id, str(directory))
         publish_committed_positions(publisher, table, ["s"])
         publisher.close()
         [watermark] = published_watermarks(stream_server.client, "s")
@@ -306,4 +306,4 @@ def test_a_field_that_differs_from_a_column_only_in_case_gets_no_column(tmp_path
         create_or_open(location, pa.schema([("Item", pa.string())]), "UTC")
     inferred = with_archived_types(location, pa.schema([("Item", pa.string()), ("n", pa.int32())]))
     assert inferred.names == ["n"]
-    assert create_or_open(location, inferred, "UTC").archive.columns.names[-1] == "n"
+    assert create_or_open(location, inferred, "UTC").opened_archive.columns.names[-1] == "n"

@@ -116,7 +116,7 @@ def test_the_sample_is_from_both_ends_of_the_stream(server_url: str, client: red
 def test_a_directory_holds_one_archive_with_fixed_types_and_time_zone(tmp_path: Path) -> None:
     def create(name: str, fields: dict[str, pa.DataType] | None, zone: str = "UTC") -> list[str]:
         columns = None if fields is None else pa.schema(list(fields.items()))
-        return create_or_open(archive_location(tmp_path / name), columns, zone).archive.columns.names
+        return create_or_open(archive_location(tmp_path / name), columns, zone).opened_archive.columns.names
 
     number, text = {"n": pa.int32()}, {"t": pa.string()}
     for _ in range(2):

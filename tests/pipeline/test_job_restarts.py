@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 import redis
 
-from headrace.archive import release as archive_release
+from headrace.archive import watermark_release
 from headrace.archive.creation import create_or_open
 from headrace.archive.merging import merge_small_files
-from headrace.archive.release import delete_watermarks
 from headrace.archive.table import ArchiveTable
 from headrace.archive.watermark import lowest_published_id, published_watermarks
 from headrace.archive.watermark_publisher import WatermarkPublisher
+from headrace.archive.watermark_release import delete_watermarks
 from headrace.client.servers import Servers
 from headrace.errors import UsageError
 from headrace.pipeline.archiving.archive_streams import publish_committed_positions
@@ -58,7 +58,7 @@ def commit(maker: ArchiveMaker, part: slice) -> None:
 
 def published_by_the_next_job(maker: ArchiveMaker, server: StreamServer) -> str | None:
     table = create_or_open(maker.location, None, "UTC")
-    publisher = WatermarkPublisher(server.url, table.archive.table_id, str(maker.location))
+    publisher = WatermarkPublisher(server.url, table.opened_archive.table_id, str(maker.location))
     publish_committed_positions(publisher, table, ["s"])
     publisher.close()
     return lowest_published_id(server.client, "s")
@@ -131,10 +131,10 @@ def test_a_release_that_is_killed_between_two_streams_is_continued(
 ) -> None:
     stream_server.client.xadd("t", {"n": 1}, "1-0")
     table = create_or_open(maker.location, None, "UTC")
-    publisher = WatermarkPublisher(stream_server.url, table.archive.table_id, str(maker.location))
+    publisher = WatermarkPublisher(stream_server.url, table.opened_archive.table_id, str(maker.location))
     publish_committed_positions(publisher, table, ["s", "t"])
     publisher.close()
-    change = archive_release.change_watermarks
+    change = watermark_release.change_watermarks
 
     def stop(client: redis.Redis, stream: str, *more: object) -> object:
         if stream == "t":
@@ -142,7 +142,7 @@ def test_a_release_that_is_killed_between_two_streams_is_continued(
         return change(client, stream, *more)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
-        patched.setattr(archive_release, "change_watermarks", stop)
+        patched.setattr(watermark_release, "change_watermarks", stop)
         with pytest.raises(Killed):
             delete_watermarks(stream_server.url, ["s", "t"], str(maker.directory))
     assert not published_watermarks(stream_server.client, "s")

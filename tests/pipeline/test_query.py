@@ -129,7 +129,7 @@ def test_a_sample_has_entries_of_several_files_up_to_the_last(tmp_path: pathlib.
     names = inferred_schema(sample.entries).names
     assert {"n", "of_0", f"last_{count - 1}"} <= set(names)
     assert len([name for name in names if name.startswith("of_")]) == min(count, SAMPLE_FILES)
-    assert sample.unread_files == max(0, count - SAMPLE_FILES)
+    assert sample.unread_file_count == max(0, count - SAMPLE_FILES)
 
 
 def test_a_query_names_files_that_were_not_sampled(

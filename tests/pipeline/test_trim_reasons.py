@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from headrace.archive.release import delete_watermarks, iter_watermarks
 from headrace.archive.watermark import (
     Watermark,
     lower_watermark,
@@ -18,6 +17,7 @@ from headrace.archive.watermark import (
     raise_watermark,
     watermark_key,
 )
+from headrace.archive.watermark_release import delete_watermarks, iter_watermarks
 from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError, UsageError
 from headrace.pipeline.shared.durations import format_duration, parse_duration_ms

@@ -86,7 +86,7 @@ class Conversation:
 
     def session(self, name):
         if name not in self.sessions:
-            self.sessions[name] = self.engine.session(b"%s:1" % name.encode(), b"here:1", self.now)
+            self.sessions[name] = self.engine.create_session(b"%s:1" % name.encode(), b"here:1", self.now)
             self.sessions[name].reply.protocol = self.protocol
         return self.sessions[name]
 
@@ -109,13 +109,13 @@ class Conversation:
 
     def ask(self, name, argv):
         session = self.session(name)
-        assert session.waiting is None, f"{name} is blocked and cannot say {argv}"
+        assert session.waiter is None, f"{name} is blocked and cannot say {argv}"
         self.engine.execute(session, argv, self.now)
         answer = session.reply.take()
-        if session.waiting is not None:
+        if session.waiter is not None:
             self.said.append("(waits)")
         self.tell("", answer) if answer else None
-        if not answer and session.waiting is None:
+        if not answer and session.waiter is None:
             self.said.append("(nothing)")
         if session.closing:
             self.said.append("(closes)")

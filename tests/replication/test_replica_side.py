@@ -46,7 +46,7 @@ class Replica:
         self.raw = b""
         self.told: list[tuple[object, ...]] = []
         self.side = ReplicaSide(self.engine, self.loop, self.files, lambda: self.settings, self)
-        self.client = self.engine.session()
+        self.client = self.engine.create_session()
 
     def on_stream_bytes(self, data: bytes) -> None:
         self.raw += data
@@ -66,7 +66,7 @@ class Replica:
     def on_full_sync(self, history: str, offset: int) -> None:
         self.told.append(("full", history, offset))
 
-    def needs_translation(self) -> bool:
+    def replicas_need_translation(self) -> bool:
         return False
 
     def turn(self) -> None:
@@ -307,14 +307,14 @@ def test_a_transfer_that_is_cut_leaves_the_old_data(primary: redis.Redis, replic
 def test_role_and_info_name_the_states(primary: redis.Redis, replica: Replica) -> None:
     port = port_of(primary)
     replica.side.start("127.0.0.1", port, None, 0)
-    assert replica.side.role() == [b"slave", b"127.0.0.1", port, b"connect", -1]
+    assert replica.side.role_reply() == [b"slave", b"127.0.0.1", port, b"connect", -1]
     replica.side.tick(replica.clock.now_ms())
-    assert replica.side.role()[3] == b"connecting"
+    assert replica.side.role_reply()[3] == b"connecting"
     assert dict(replica.side.info())["master_link_status"] == "down"
     assert dict(replica.side.info())["master_link_down_since_seconds"] == -1
     replica.until_synced(primary)
     fields = dict(replica.side.info())
-    assert replica.side.role()[3:] == [b"connected", replica.side.offset]
+    assert replica.side.role_reply()[3:] == [b"connected", replica.side.offset]
     assert fields["master_link_status"] == "up" and fields["master_last_io_seconds_ago"] == 0
     assert fields["slave_repl_offset"] == replica.side.offset
     replica.until(lambda: primary.info("replication")["slave0"]["state"] == "online", "the acknowledgement")
@@ -339,10 +339,10 @@ def test_blocked_readers_and_subscribers_of_the_replica_are_served(
     replica.engine.keyspace.settings.notify_keyspace_events = 0xFFFFF
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
-    reader, listener = replica.engine.session(), replica.engine.session()
+    reader, listener = replica.engine.create_session(), replica.engine.create_session()
     replica.ask(b"PSUBSCRIBE", b"*", session=listener)
     replica.ask(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"$", session=reader)
-    assert reader.waiting is not None
+    assert reader.waiter is not None
     primary.xadd("s", {"f": "v"}, id="5-1")
     primary.publish("news", "hello")
     replica.until_synced(primary)
@@ -356,9 +356,9 @@ def test_blocked_readers_and_subscribers_of_the_replica_are_served(
 
 def test_readers_blocked_before_the_snapshot_find_its_entries(primary: redis.Redis, replica: Replica) -> None:
     primary.xadd("s", {"f": "v"}, id="5-1")
-    reader = replica.engine.session()
+    reader = replica.engine.create_session()
     replica.ask(b"XREAD", b"BLOCK", b"0", b"STREAMS", b"s", b"0", session=reader)
-    assert reader.waiting is not None
+    assert reader.waiter is not None
     replica.side.start("127.0.0.1", port_of(primary), None, 0)
     replica.until_synced(primary)
     assert reply_of(reader) == [[b"s", [[b"5-1", [b"f", b"v"]]]]]
@@ -581,7 +581,7 @@ class DuringLoad:
     """Calls a function once, in a turn of the event loop during a load."""
 
     def __init__(self, replica: Replica, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-        monkeypatch.setattr(replica_side, "TURN_S", 0.0)
+        monkeypatch.setattr(replica_side, "TURN_INTERVAL_S", 0.0)
         monkeypatch.setattr(replica_side, "KEEPALIVE_S", 0.0)
         self.sender, self.receiver = socket.socketpair()
         self.sender.send(b".")
@@ -614,7 +614,7 @@ def test_the_old_data_are_served_while_the_new_are_loaded(
     found: list[object] = []
 
     def act() -> None:
-        found.extend([replica.ask(b"GET", b"old"), replica.ask(b"DBSIZE"), replica.side.role()[3]])
+        found.extend([replica.ask(b"GET", b"old"), replica.ask(b"DBSIZE"), replica.side.role_reply()[3]])
 
     during = DuringLoad(replica, monkeypatch, act)
     replica.side.start("127.0.0.1", port_of(large_primary), None, 0)

@@ -36,7 +36,7 @@ def filled():
         engine.keyspace.databases[n % 3].put(b"stream %d" % n, stream)
     engine.keyspace.databases[1].put(b"string", b"text" * 100)
     engine.keyspace.databases[1].set_expiry(b"string", 4_102_444_800_123)
-    session = engine.session(now_ms=NOW)
+    session = engine.create_session(now_ms=NOW)
     for line in (
         b"XADD s 1-1 f v;XADD s 2-1 f v;XADD s 3-1 f v;XDEL s 2-1;XADD s IDMP p a * f v;XGROUP CREATE s g 0;"
         b"XREADGROUP GROUP g ann COUNT 3 STREAMS s >;XNACK s g FAIL IDS 1 1-1"

@@ -26,7 +26,7 @@ class Replica:
         self.engine = Engine()
         self.engine.set_effect_recording(True)
         self.applier = StreamApplier(self.engine, skip_foreign)
-        self.client = self.engine.session()
+        self.client = self.engine.create_session()
 
     def apply(self, *lines: str | bytes | list[bytes], now: int = NOW) -> None:
         commands = [request(*(line if isinstance(line, list) else words(line))) for line in lines]
@@ -140,7 +140,7 @@ def test_the_primary_sees_expired_keys_and_clients_do_not() -> None:
     assert replica.ask("GET a", NOW + 20) is None
     replica.apply("INCR a", now=NOW + 20)
     assert replica.ask("GET a", NOW + 20) is None
-    assert not replica.engine.keyspace.keep_expired
+    assert not replica.engine.keyspace.ignore_expiry
     replica.apply("PERSIST a", now=NOW + 30)
     assert replica.ask("GET a", NOW + 30) == b"2"
 
@@ -272,7 +272,7 @@ def test_a_transaction_that_cannot_be_completed_makes_the_data_torn(foreign_payl
     replica = Replica()
     with pytest.raises(CannotApply):
         replica.apply("MULTI", "INCR a", [b"RESTORE", b"k", b"0", foreign_payload], "EXEC")
-    assert replica.applier.is_torn and not replica.engine.keyspace.keep_expired
+    assert replica.applier.is_torn and not replica.engine.keyspace.ignore_expiry
     replica.apply("SET b 1")  # recording has left the transaction
     assert replica.effects()[-1] == (0, b"SET b 1")
 

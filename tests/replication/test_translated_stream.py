@@ -89,8 +89,8 @@ class Primary:
         self.rng = random.Random(seed)
         self.engine = Engine()
         self.engine.set_effect_recording(True)
-        self.engine.effects.needs_older_forms = True
-        self.session = self.engine.session()
+        self.engine.effects.needs_redis7_equivalents = True
+        self.session = self.engine.create_session()
         self.translator = Translator(self.engine.keyspace)
         self.now = START
 
@@ -144,8 +144,8 @@ class Primary:
     def take(self) -> list[DatabaseRequest]:
         """Return the translated effects since the last call."""
         effects = self.engine.effects
-        items = self.translator.translate(effects.take(), effects.older_form_of)
-        effects.clear_older_forms()
+        items = self.translator.translate(effects.take(), effects.redis7_equivalent)
+        effects.clear_redis7_equivalents()
         return items
 
 
@@ -220,7 +220,7 @@ def visible(ask: Callable[..., Any]) -> dict[tuple[int, bytes], Any]:
 
 def stream_state(ask: Callable[..., Any], key: bytes) -> Any:
     info = pairs(ask("XINFO", "STREAM", key, "FULL", "COUNT", 0))
-    if info[b"max-deleted-entry-id"] == b"0-1":  # as good as none, see commands/redis7_forms.py
+    if info[b"max-deleted-entry-id"] == b"0-1":  # as good as none, see commands/redis7_equivalents.py
         info[b"max-deleted-entry-id"] = b"0-0"
     names = (b"length", b"last-generated-id", b"max-deleted-entry-id", b"entries-added", b"entries")
     groups = [pairs(row) for row in info[b"groups"]]
@@ -233,7 +233,7 @@ class Asking:
 
     def __init__(self, primary: Primary) -> None:
         self.primary = primary
-        self.session = primary.engine.session()
+        self.session = primary.engine.create_session()
 
     def __call__(self, *words: Any) -> Any:
         argv = [word if isinstance(word, bytes) else str(word).encode() for word in words]

@@ -49,7 +49,7 @@ def test_an_effect_gets_the_form_of_redis_7_0(effect: str, replaced: list[str] |
 def test_a_payload_that_redis_7_0_rejects_is_replaced_by_the_value(client: redis.Redis) -> None:
     engine = Engine()
     engine.set_effect_recording(True)
-    session = engine.session()
+    session = engine.create_session()
     translator = Translator(engine.keyspace)
     now = 1_700_000_000_000
     engine.execute(session, words("XADD s 1-0 f v"), now)

@@ -1,12 +1,12 @@
-"""ReplyReader returns what the parser of clients returns, except for errors and statuses, which are bytes."""
+"""LocalReplyReader returns what clients' parser returns, except for errors and statuses, which are bytes."""
 
 import random
 
 import pytest
 
 from headrace.errors import CommandError, ProtocolError
+from headrace.resp.local_reply_reader import LocalReplyReader
 from headrace.resp.reply_parser import ReplyParser
-from headrace.resp.reply_reader import ReplyReader
 from headrace.resp.writer import ReplyWriter
 
 
@@ -43,7 +43,7 @@ def plain(value: object) -> object:
 @pytest.mark.parametrize("seed", range(20))
 def test_it_agrees_with_the_parser_of_replies(seed: int) -> None:
     chance = random.Random(seed)
-    answer, parser, reader = ReplyWriter(), ReplyParser(), ReplyReader()
+    answer, parser, reader = ReplyWriter(), ReplyParser(), LocalReplyReader()
     count = 50
     for _ in range(count):
         put_random(answer, chance, 3)
@@ -61,4 +61,4 @@ def test_an_incomplete_reply_is_an_error_and_reads_nothing_after_it() -> None:
         answer = ReplyWriter()
         answer.raw(whole[:at])
         with pytest.raises((ProtocolError, AssertionError)):
-            ReplyReader().read_reply(answer)
+            LocalReplyReader().read_reply(answer)

@@ -180,7 +180,7 @@ def test_a_blocked_consumer_finishes_what_others_leave(seed: int) -> None:
 
     def serve() -> None:
         """Let the blocked consumer acknowledge what it has received, and wait again."""
-        while talk.clients["b"].waiting is None:
+        while talk.clients["b"].waiter is None:
             got = talk.heard("b")
             if got != "(nothing)":
                 entries = [entry for entry, _ in got[0][1]]

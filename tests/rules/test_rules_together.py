@@ -89,7 +89,7 @@ class World:
         chance, talk, name = self.chance, self.talk, f"reader {self.chance.randint(0, 4)}"
         session = talk.clients.get(name)
         if session is not None:
-            if session.waiting is not None:
+            if session.waiter is not None:
                 talk.engine.unblock(session)
             session.reply.take()
         options = chance.choice(("", "COUNT 1 ", "COUNT 2 ", "CLAIM 20 ")) + f"BLOCK {chance.choice((0, 30))}"

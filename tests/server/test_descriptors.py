@@ -59,7 +59,7 @@ def test_events_are_told_one_by_one():
         events = bytearray(8 * descriptors.EVENT_BYTES)
         b.send(b"for a")
         found = descriptors.wait(poller.fileno(), events, 8, -1)
-        told = {descriptors.event_fd(events, i): descriptors.event_what(events, i) for i in range(found)}
+        told = {descriptors.event_fd(events, i): descriptors.event_mask(events, i) for i in range(found)}
         assert told == {a.fileno(): select.EPOLLIN, b.fileno(): select.EPOLLOUT}
         assert descriptors.wait(poller.fileno(), events, 1, -1) == 1
 

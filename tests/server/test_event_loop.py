@@ -239,7 +239,7 @@ def test_a_blocked_client_may_send_ahead_only_so_much_and_then_goes_on(server, c
     wait_until(lambda: b"blocked_clients:1" in client.request("INFO", "clients"))
     reader.send(encoded("INCR", "n") * 10_000)
     time.sleep(0.1)
-    (waiting,) = [c for c in server.server.parts.loop.connections.values() if c.session.waiting is not None]
+    (waiting,) = [c for c in server.server.parts.loop.connections.values() if c.session.waiter is not None]
     assert waiting.parser.pending_bytes() <= limits.BLOCKED_CLIENT_BUFFER_BYTES_MAX + 64 * 1024
     assert client.request("EXISTS", "n") == 0
     client.request("XADD", "orders", "7-0", "item", "pear")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.persistence.data_directory import DirectoryGone, DiskDirectory
-from headrace.server.observe.heap import COLLAPSE_MIN, ClientPeak
+from headrace.server.observe.heap import MASS_DISCONNECT_MIN, MassDisconnectDetector
 from support.log_file_changes import CHANGES, SOME, prepare_log
 from support.waiting import wait_until
 
@@ -107,14 +107,14 @@ def test_a_removed_lock_file_is_named(tmp_path: Path):
 
 
 def test_a_crowd_has_gone_when_most_of_many_have():
-    crowd = ClientPeak()
-    assert not crowd.has_collapsed(COLLAPSE_MIN)
-    assert not crowd.has_collapsed(2 * COLLAPSE_MIN)
-    assert not crowd.has_collapsed(COLLAPSE_MIN + 1)
-    assert crowd.has_collapsed(COLLAPSE_MIN)
-    assert not crowd.has_collapsed(1)
-    assert crowd.has_collapsed(0)
-    assert not crowd.has_collapsed(COLLAPSE_MIN - 1) and not crowd.has_collapsed(0)
+    detector = MassDisconnectDetector()
+    assert not detector.detect(MASS_DISCONNECT_MIN)
+    assert not detector.detect(2 * MASS_DISCONNECT_MIN)
+    assert not detector.detect(MASS_DISCONNECT_MIN + 1)
+    assert detector.detect(MASS_DISCONNECT_MIN)
+    assert not detector.detect(1)
+    assert detector.detect(0)
+    assert not detector.detect(MASS_DISCONNECT_MIN - 1) and not detector.detect(0)
 
 
 def test_memory_is_purged(client):

@@ -121,7 +121,7 @@ def test_health_says_whether_clients_are_served(server, client):
 
 
 def test_while_the_server_does_not_answer_health_is_503(server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.server.observe.metrics.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("headrace.server.observe.metrics.EVENT_LOOP_TIMEOUT_S", 0.05)
     server.server.parts.metrics.accept_pending = lambda: None  # as if the turn were busy
     assert fetch(server, "/healthz")[0] == 503
     assert fetch(server, "/metrics")[0] == 503

@@ -152,7 +152,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path):
 def slow_load(tmp_path: Path, monkeypatch, request):
     """A server that is loading and stays so until it is let: the server, what lets it, its thread."""
     write_log(tmp_path, b"".join(record("XADD", "s", f"{n}-1", "f", "v" * 400) for n in range(1, 3000)))
-    monkeypatch.setattr(startup, "TURN_S", 0.0)
+    monkeypatch.setattr(startup, "TURN_INTERVAL_S", 0.0)
     config = Config()
     config.read_arguments(["--port", "free", "--bind", "127.0.0.1", "--dir", str(tmp_path)])
     config.read_arguments(getattr(request, "param", []))
@@ -241,10 +241,12 @@ def with_snapshot(tmp_path: Path) -> None:
     config.read_arguments(["--appendonly", "no"])
     server = Server(config)
     server.open()
-    server.parts.engine.execute(server.parts.engine.session(), [b"SET", b"k", b"of the snapshot"], 1000)
+    server.parts.engine.execute(
+        server.parts.engine.create_session(), [b"SET", b"k", b"of the snapshot"], 1000
+    )
     for n in range(4):  # the progress of a load is reported once a MiB
         words = [b"SET", b"large%d" % n, random.Random(n).randbytes(1 << 20)]
-        server.parts.engine.execute(server.parts.engine.session(), words, 1000)
+        server.parts.engine.execute(server.parts.engine.create_session(), words, 1000)
     server.parts.saving.save(1000)
     server.close()
 

@@ -205,7 +205,7 @@ def test_channels_and_monitors_and_blocked_readers(server, client, town: Town):
     assert listener.request("SUBSCRIBE", "news") == [b"subscribe", b"news", 1]
     assert monitor.request("MONITOR") == "OK"
     reader.send(encoded("XREAD", "BLOCK", "0", "STREAMS", "orders", "$"))
-    wait_until(lambda: any(c.session.waiting for c in server.server.parts.loop.connections.values()))
+    wait_until(lambda: any(c.session.waiter for c in server.server.parts.loop.connections.values()))
     assert client.request("PUBLISH", "news", b"n" * 10_000) == 1
     assert listener.reply() == [b"message", b"news", b"n" * 10_000]
     assert client.request("XADD", "orders", "1-0", "item", "pear") == b"1-0"

@@ -80,7 +80,7 @@ class Node:
         self.server.recover()
         self.up = True
         self.starts += 1
-        self.admin = self.engine.session()
+        self.admin = self.engine.create_session()
         self.cluster.network.accepting[self.port] = self.accept
 
     def crash(self, mode: str) -> Image:

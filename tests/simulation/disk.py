@@ -230,10 +230,10 @@ class SimulatedFiles:
             self.note("create", name, inode.number)
         return SimulatedFile(self, name, inode)
 
-    def source(self, name: str) -> SimulatedSource:
+    def open_source(self, name: str) -> SimulatedSource:
         return SimulatedSource(bytes(self._found(name).data))
 
-    def random_access(self, name: str) -> SimulatedRandomAccessFile:
+    def open_random_access(self, name: str) -> SimulatedRandomAccessFile:
         return SimulatedRandomAccessFile(self, name, self._found(name))
 
     def exists(self, name: str) -> bool:

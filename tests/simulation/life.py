@@ -74,12 +74,12 @@ class Life:
         self.ended = False
         self.engine, found = recovered_on(self.files, setup, now_ms)
         self.shadow, _ = recovered_on(SimulatedFiles(image, chance), setup, now_ms)
-        self.shadow.keyspace.keep_expired = True
+        self.shadow.keyspace.ignore_expiry = True
         if setup.cold:
             assert self.engine.cold_storage is not None
             self.engine.cold_storage.hot_bytes_limit = 0 if setup.hot_rules else 1
         self.repeat_session, _ = replayer(self.shadow, now_ms)
-        self.sessions = [self.engine.session(), self.engine.session()]
+        self.sessions = [self.engine.create_session(), self.engine.create_session()]
         self.engine.set_effect_recording(True)
         self.states: list[Portrait] = [self.shown(self.shadow)]
         if self.states[0]:
@@ -252,10 +252,10 @@ class Life:
 
     def converse(self, requests: list[Command]) -> None:
         """Run one turn: requests, while another reader may be waiting, then the commit."""
-        idle = [session for session in self.sessions if session.waiting is None]
+        idle = [session for session in self.sessions if session.waiter is None]
         session = self.chance.choice(idle or self.sessions)
         for request in requests:
-            if session.waiting is not None:
+            if session.waiter is not None:
                 self.engine.unblock(session)
             self.engine.execute(session, request, self.now)
             answer = bytes(session.reply.take())

@@ -225,7 +225,7 @@ class ServerLife:
         """Return the values of all entries that are recovered from this image."""
         files = SimulatedFiles(image, self.chance)
         engine, _ = recovered_on(files, self.setup, self.clock.now_ms(), new_engine(self.setup))
-        session = engine.session()
+        session = engine.create_session()
         engine.execute(session, [b"XRANGE", b"s", b"-", b"+"], self.clock.now_ms())
         parser = ReplyParser()
         parser.feed(bytes(session.reply.take()))

@@ -59,8 +59,8 @@ def step(files, chance):
         elif what == "l":
             return files.list(""), files.list("dir"), files.list("none")
         elif what == "s":
-            source = files.source(name)
-            found = files.random_access(name)
+            source = files.open_source(name)
+            found = files.open_random_access(name)
             parts = found.size(), found.read_at(2, 3), found.read_at(0, 100)
             found.close()
             return source.size, source.read(3), source.read(100), source.read(1), parts
@@ -222,7 +222,7 @@ def test_a_restart_begins_with_an_image_of_the_disk():
     files, file = synced(b"base")
     file.write(b"12")
     again = SimulatedFiles(after(files, mode="kept")[0])
-    assert again.source("a").read(99) == b"base12"
+    assert again.open_source("a").read(99) == b"base12"
     assert contents(again) == {b"base12"}
 
 

@@ -16,7 +16,7 @@ from simulation.disk import SimulatedFiles
 def saved(node: Node) -> list[bytes]:
     """Return the contents of the files that the node has saved."""
     names = [name for name in node.files.list("") if name.startswith("divergent-entries-")]
-    return [node.files.source(name).read(1 << 20) for name in sorted(names)]
+    return [node.files.open_source(name).read(1 << 20) for name in sorted(names)]
 
 
 def ids(data: bytes) -> list[str]:

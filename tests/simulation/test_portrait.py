@@ -25,7 +25,7 @@ def run(engine, session, line, now):
 
 def scene():
     engine = Engine()
-    session = engine.session()
+    session = engine.create_session()
     for line in SCENE.encode().splitlines():
         run(engine, session, line, 1000)
     return engine, session

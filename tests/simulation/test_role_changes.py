@@ -148,7 +148,7 @@ def test_an_active_consumer_keeps_its_entry_through_a_failover() -> None:
 
 def test_the_log_is_synced_while_a_replica_loads_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the simulated clock the load takes seconds: appendfsync everysec must not wait for it."""
-    monkeypatch.setattr(replica_side, "TURN_S", 0.0)
+    monkeypatch.setattr(replica_side, "TURN_INTERVAL_S", 0.0)
     on_progress = replica_side.ReplicaSide.on_progress
     unsynced: list[int] = []
     with Cluster() as cluster:

@@ -113,7 +113,7 @@ class LaterSync:
 
 def replayer(engine: Engine, now_ms: int) -> tuple[Session, Callable[[list[bytes]], bytes | None]]:
     """Return a session for replay, and a function that executes a command in it."""
-    session = engine.session()
+    session = engine.create_session()
     session.replayed = True
 
     def execute(words: list[bytes]) -> bytes | None:
@@ -196,7 +196,7 @@ class GradualBase:
         self.references = rewrite.cold_references if setup.cold else None
         self.keyspace = keyspace
         self.failed = False
-        self.image = keyspace.freeze(now_ms, step_bytes=1)
+        self.image = keyspace.freeze(now_ms, walk_step_bytes=1)
         sink = partial(write_all, file)
         if rewrite.rdb:
             self.steps = self._rdb_steps(RdbOutput(sink), versions.by_name(setup.version))
@@ -221,7 +221,7 @@ class GradualBase:
     def finish(self) -> bool:
         """Write the rest and sync it; return whether all of that has worked."""
         self.run(ALL_STEPS)
-        self.keyspace.release(self.image)
+        self.keyspace.release_image(self.image)
         with contextlib.closing(self.file):
             if not self.failed:
                 try:

@@ -254,7 +254,7 @@ def test_an_archive_that_grows_during_planning_is_planned_again(
     maker.add("s", some[:30])
     stream_server.add("s", some)
     made = reader(stream_server, maker.directory, "_id STRING")
-    real = made._first_from
+    real = made._first_ids
     schedule: Iterator[int] = iter([60, 80])
 
     def then_grow(*arguments: Any) -> Any:
@@ -265,7 +265,7 @@ def test_an_archive_that_grows_during_planning_is_planned_again(
             stream_server.client.xtrim("s", minid=some[upto][0], approximate=False)
         return real(*arguments)
 
-    monkeypatch.setattr(made, "_first_from", then_grow)
+    monkeypatch.setattr(made, "_first_ids", then_grow)
     parts = made.partitions()
     assert next(schedule, None) is None
     assert [row["_id"] for row in read_all(made, parts)] == by_id(some)
@@ -279,7 +279,7 @@ def test_a_stream_recreated_since_it_was_archived_is_reported_and_read_whole(
     some = entries(60)
     stream_server.add("s", some)
     maker.add("s", some)
-    maker.remember({"s": str(stream_states(Servers(stream_server.url), ["s"])["s"].position)})
+    maker.remember({"s": str(stream_states(Servers(stream_server.url), ["s"])["s"].end_position)})
     assert ids(stream_server, maker.directory) == by_id(some)
     stream_server.client.delete("s")
     others: list[Entry] = [(f"{first + n}-0", {"n": n, "t": "other"}) for n in range(count)]

@@ -376,7 +376,7 @@ def test_the_anchor_is_omitted_and_a_lost_anchor_is_detected() -> None:
         scanner.feed(data, len(data))
         assert scanner.scan()
         assert decoder.decode(100, 1 << 30)
-        return scanner, decoder.rows
+        return scanner, decoder.row_count
 
     entries: list[Entry] = [(b"5-1", [b"a", b"1"]), (b"6-1", [b"a", b"1"])]
     scanner, rows = scanned(b"5-1", entries)

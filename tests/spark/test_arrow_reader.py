@@ -292,7 +292,7 @@ def test_a_header_is_parsed_only_when_it_is_complete() -> None:
                     found.anchor_lost,
                     found.has_more,
                     found.dropped_entries,
-                    found.rows,
+                    found.row_count,
                 ) == (
                     last,
                     False,

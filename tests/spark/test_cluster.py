@@ -119,8 +119,8 @@ def test_streams_are_found_on_every_shard_by_pattern_and_type(cluster: Cluster) 
     for stream in [*streams, "orders-", "other-1"]:
         fill(cluster, stream, 1)
     cluster.client.set("orders-99", "text")
-    assert set(Servers(cluster.url).scan(r"orders-\d+")) == streams
-    assert Servers(cluster.url).scan("orders") == []
+    assert set(Servers(cluster.url).matching_streams(r"orders-\d+")) == streams
+    assert Servers(cluster.url).matching_streams("orders") == []
 
 
 def test_waiting_ends_with_the_first_new_entry_and_with_the_timeout(cluster: Cluster) -> None:
@@ -202,7 +202,7 @@ def test_a_read_continues_at_the_replica_after_its_master_died(doomed_cluster: C
     assert cluster.replica.client.info("replication")["role"] == "master"
     assert last_ids(servers, [stream]) == ends
     assert nth_id(servers, stream, "0-0", ends[stream], count // 2) == f"{1_000_000 + count // 2 - 1}-0"
-    assert servers.scan(".*") == [stream]
+    assert servers.matching_streams(".*") == [stream]
 
 
 def test_a_read_waits_for_a_missing_shard_up_to_the_timeout(doomed_cluster: Cluster) -> None:
@@ -279,7 +279,7 @@ def test_jobs_continue_while_a_stream_moves(cluster: Cluster, monkeypatch: pytes
     assert trim_streams(cluster.url, [stream])[0].removed == 19
     with monkeypatch.context() as patched:  # nor is it trimmed meanwhile where no script does it
         patched.setattr(trim_module, "RETRY_SECONDS", 0.0)
-        patched.setattr(trim_module, "NO_SCRIPT_ERRORS", ("",))
+        patched.setattr(trim_module, "SCRIPTS_UNAVAILABLE_ERRORS", ("",))
         patched.setattr(trim_module, "TRIM_SCRIPT", "which is none")
         cluster.client.xgroup_destroy(stream, "spark")
         [held] = trim_streams(cluster.url, [stream])

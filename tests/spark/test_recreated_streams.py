@@ -429,11 +429,11 @@ def test_offsets_of_an_old_checkpoint_work_and_are_upgraded(driver: Callable[...
     query.server.fill("s", 10)
     query.offsets = {"s": "1000004-0"}
     assert query.run() == list(range(5, 10))
-    assert parse_position(query.offsets["s"]).number == 10
+    assert parse_position(query.offsets["s"]).entry_number == 10
     query.restart()
     query.offsets = {"s": "1000009-0"}
     assert query.run() == []
-    assert parse_position(query.offsets["s"]).number == 10, "also if there is nothing to read"
+    assert parse_position(query.offsets["s"]).entry_number == 10, "also if there is nothing to read"
     recreate(query.server, higher(30))
     with pytest.raises(DataLoss, match="deleted and recreated"):
         query.run()
@@ -466,7 +466,10 @@ def test_offsets_cut_by_a_limit_are_numbered_and_fingerprinted(driver: Callable[
     query.restart()
     _, further = query.reader, query.reader.latestOffset(end, ReadMaxRows(4))
     found = parse_position(further["s"])
-    assert ids_by_stream({"s": found}) == {"s": "1000008-0"} and (found.number, found.number_is_exact) == (
+    assert ids_by_stream({"s": found}) == {"s": "1000008-0"} and (
+        found.entry_number,
+        found.entry_number_is_exact,
+    ) == (
         8,
         False,
     )

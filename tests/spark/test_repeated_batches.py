@@ -13,7 +13,13 @@ from headrace.spark.sink import attempts, sender
 from headrace.spark.sink.attempts import check_repeated_batch
 from headrace.spark.sink.batch_attempt import AttemptSuperseded, RowsChanged
 from headrace.spark.sink.marker import Marker
-from headrace.spark.sink.sender import RowSender, TaskResult, send_task, sink_options, write_batches
+from headrace.spark.sink.sender import (
+    RowSender,
+    TaskResult,
+    send_batches_of_task,
+    sink_options,
+    write_batches,
+)
 from support.stream_server import StreamServer
 
 MARKER = Marker("q", 0, 7)
@@ -24,7 +30,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five rows a transaction, and short waiting."""
     monkeypatch.setattr(sender, "CHUNK_ROWS", 5)
     monkeypatch.setattr(attempts, "POLL_S", 0.01)
-    monkeypatch.setattr(attempts, "WAIT_S", 0.3)
+    monkeypatch.setattr(attempts, "PROGRESS_TIMEOUT_S", 0.3)
 
 
 class Killed(Exception):
@@ -44,11 +50,13 @@ def numbers(server: StreamServer, stream: str = "s") -> list[int]:
 
 
 def task(
-    server: StreamServer, attempt: str, partition: int, rows: Iterable[int], killed_after: int | None = None
+    server: StreamServer, execution: str, partition: int, rows: Iterable[int], killed_after: int | None = None
 ) -> TaskResult:
     """Run one task of an execution of batch 7."""
     options = sink_options(server.url, "s", {})
-    return send_task(batches(rows, killed_after), options, Marker("q", partition, 7, attempt=attempt))
+    return send_batches_of_task(
+        batches(rows, killed_after), options, Marker("q", partition, 7, execution=execution)
+    )
 
 
 def send_and_flush(rows: RowSender, numbers: Iterable[int]) -> None:
@@ -56,9 +64,9 @@ def send_and_flush(rows: RowSender, numbers: Iterable[int]) -> None:
     rows.flush()
 
 
-def kill(server: StreamServer, attempt: str, partition: int, rows: Iterable[int], after: int = 20) -> None:
+def kill(server: StreamServer, execution: str, partition: int, rows: Iterable[int], after: int = 20) -> None:
     with pytest.raises(Killed):
-        task(server, attempt, partition, rows, after)
+        task(server, execution, partition, rows, after)
 
 
 CHANGED: dict[str, list[int]] = {
@@ -168,7 +176,7 @@ def test_an_execution_continues_where_the_one_before_it_was_killed(stream_server
     assert results[0].added == 0 and results[2].added == 40
     assert all(result.repeated_streams == ("s",) for result in results)
     options = sink_options(stream_server.url, "s", {})
-    check_repeated_batch(options.servers(), Marker("q", 0, 7, attempt="second"), ["s"])
+    check_repeated_batch(options.servers(), Marker("q", 0, 7, execution="second"), ["s"])
     assert task(stream_server, "third", 2, parts[2]).added == 0
 
 
@@ -231,7 +239,7 @@ def test_a_commit_fails_if_a_partition_does_not_exist_any_more(stream_server: St
     assert task(stream_server, "second", 0, range(20)).repeated_streams == ("s",)
     options = sink_options(stream_server.url, "s", {})
     with pytest.raises(RowsChanged, match="partitions 1 had rows, and do not exist any more"):
-        check_repeated_batch(options.servers(), Marker("q", 0, 7, attempt="second"), ["s"])
+        check_repeated_batch(options.servers(), Marker("q", 0, 7, execution="second"), ["s"])
 
 
 def test_a_task_does_not_wait_for_ever_for_others(
@@ -249,7 +257,7 @@ def test_a_task_does_not_wait_for_ever_for_others(
 def test_an_execution_that_was_replaced_adds_no_more_rows(stream_server: StreamServer) -> None:
     """Tasks of a driver that was killed run on for a while."""
     options = sink_options(stream_server.url, "s", {})
-    old = RowSender(options, Marker("q", 0, 7, attempt="first"))
+    old = RowSender(options, Marker("q", 0, 7, execution="first"))
     old.send(pa.RecordBatch.from_pydict({"n": list(range(20))}))
     task(stream_server, "second", 1, range(100, 110))
     written = numbers(stream_server)
@@ -266,17 +274,21 @@ def test_an_execution_that_was_replaced_adds_no_more_rows(stream_server: StreamS
 def test_a_new_checkpoint_with_the_same_query_id_fails(stream_server: StreamServer) -> None:
     options = sink_options(stream_server.url, "s", {})
     for batch in (0, 1):
-        send_task(batches(range(20)), options, Marker("q", 0, batch, attempt=f"a{batch}", checkpoint="one"))
+        send_batches_of_task(
+            batches(range(20)), options, Marker("q", 0, batch, execution=f"a{batch}", checkpoint="one")
+        )
     for batch in (0, 1, 2, 9):
         with pytest.raises(UsageError, match="'q' was used by a query with another checkpoint"):
-            send_task(batches(range(5)), options, Marker("q", 0, batch, attempt="new", checkpoint="two"))
-    send_task(batches(range(20)), options, Marker("q", 0, 2, attempt="a2", checkpoint="one"))
+            send_batches_of_task(
+                batches(range(5)), options, Marker("q", 0, batch, execution="new", checkpoint="two")
+            )
+    send_batches_of_task(batches(range(20)), options, Marker("q", 0, 2, execution="a2", checkpoint="one"))
     assert numbers(stream_server) == 3 * list(range(20))
 
 
 def test_an_execution_begins_again_after_the_server_lost_all_its_keys(stream_server: StreamServer) -> None:
     options = sink_options(stream_server.url, "s", {})
-    marker = Marker("q", 0, 7, attempt="first")
+    marker = Marker("q", 0, 7, execution="first")
     running = RowSender(options, marker)
     running.send(pa.RecordBatch.from_pydict({"n": [1, 2, 3]}))
     running.flush()
@@ -291,6 +303,6 @@ def test_rejected_rows_do_not_block_a_repeated_batch(stream_server: StreamServer
     """All rows of a transaction were rejected, so its partition has no marker."""
     task(stream_server, "first", 0, range(20))
     client = stream_server.client
-    guard = attempts.AttemptGuard(Marker("q", 1, 7, attempt="first"))
+    guard = attempts.AttemptGuard(Marker("q", 1, 7, execution="first"))
     client.append(guard.partitions_key(b"s"), "1=first 2=first ")
     assert [task(stream_server, "second", n, range(20 * n, 20 * n + 20)).added for n in (2, 1)] == [20, 20]

@@ -69,24 +69,24 @@ def test_errors_are_found_wherever_the_bytes_are_cut() -> None:
         tally.expect(len(replies))
         at = 0
         while at < len(raw):
-            assert not tally.count_replies()
+            assert not tally.received_all()
             n = r.randrange(1, 12)
             tally.feed(raw[at : at + n])
             at += n
-        assert tally.count_replies()
+        assert tally.received_all()
         assert tally.errors == errors_of(replies)
         last = replies[-1]
         if not isinstance(last, Exception | list):
-            assert tally.last_string == (str(last).encode() if isinstance(last, int | str) else last)
+            assert tally.last_reply_string == (str(last).encode() if isinstance(last, int | str) else last)
 
 
 def test_replies_that_are_not_yet_expected_wait() -> None:
     tally = ReplyCounter()
     tally.feed(b"+OK\r\n$3\r\n7:2\r\n*-1\r\n")
     tally.expect(2)
-    assert tally.count_replies() and tally.last_string == b"7:2" and not tally.last_is_null
+    assert tally.received_all() and tally.last_reply_string == b"7:2" and not tally.last_reply_is_null
     tally.expect(1)
-    assert tally.count_replies() and tally.last_is_null and tally.last_string is None
+    assert tally.received_all() and tally.last_reply_is_null and tally.last_reply_string is None
 
 
 @pytest.mark.parametrize("raw", [b"?\r\n", b"$-2\r\n", b"*x\r\n", b"\r\n", b"%1\r\n+a\r\n+b\r\n"])
@@ -95,14 +95,14 @@ def test_bytes_that_are_not_a_reply_are_rejected(raw: bytes) -> None:
     tally.expect(1)
     tally.feed(raw)
     with pytest.raises(ProtocolError):
-        tally.count_replies()
+        tally.received_all()
 
 
 def test_the_strings_of_the_last_reply_are_kept_if_asked_for():
     counter = ReplyCounter()
     counter.expect(2, keep_strings=True)
     counter.feed(b"$5\r\nfirst\r\n*4\r\n$4\r\nname\r\n*2\r\n:1\r\n$1\r\nx\r\n$-1\r\n$4\r\nlast\r\n")
-    assert counter.count_replies() and counter.strings == [b"name", b"x", b"last"]
+    assert counter.received_all() and counter.strings == [b"name", b"x", b"last"]
     counter.expect(1)
     counter.feed(b"*1\r\n$1\r\nx\r\n")
-    assert counter.count_replies() and counter.strings == []
+    assert counter.received_all() and counter.strings == []

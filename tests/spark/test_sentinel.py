@@ -38,7 +38,9 @@ def test_a_read_follows_the_master_after_a_failover(watched: SentinelSetup) -> N
     watched.master.wait_for(watched.replica)
     servers = pickle.loads(pickle.dumps(Servers(watched.url)))
     assert last_ids(servers, ["s", "none"]) == {"s": f"{COUNT}-0"}
-    assert servers.scan("s") == ["s"] and servers.owner_node_name("s") == servers.owner_node_name("t")
+    assert servers.matching_streams("s") == ["s"] and servers.owner_node_name("s") == servers.owner_node_name(
+        "t"
+    )
     options = parse_options({"url": watched.url, "entriesPerFetch": "2000"}, "batch")
     (part,) = plan_ranges(servers, {}, {"s": f"{COUNT}-0"}, options)
     reading = RangeReader(part, ColumnLayout(SCHEMA, "epoch_ms"), options).batches()

@@ -130,13 +130,13 @@ def test_keys_are_scanned_for_a_pattern_once_an_interval(
     stream_server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scans: list[Any] = []
-    as_ever = Servers.scan
+    as_ever = Servers.matching_streams
 
-    def scan(servers: Servers, pattern: str | re.Pattern[str]) -> list[str]:
+    def matching_streams(servers: Servers, pattern: str | re.Pattern[str]) -> list[str]:
         scans.append(pattern)
         return as_ever(servers, pattern)
 
-    monkeypatch.setattr(Servers, "scan", scan)
+    monkeypatch.setattr(Servers, "matching_streams", matching_streams)
     servers = Servers(stream_server.url)
     stream_server.fill("a", 1)
     rare = Subscription(servers, parse_options({"subscribePattern": "[ab]"}, "stream"))

@@ -29,7 +29,7 @@ class Batches:
         """Return the offsets after the next batch, and the ends of the streams."""
         states = stream_states(self._servers, self._streams)
         self._numbers.drop_before(self.start)
-        self._numbers.record_last_ids(states)
+        self._numbers.record_last_numbers(states)
         ends = {stream: state.last_id for stream, state in states.items()}
         self.start = self._control.limit_batch(self.start, ends, states, self._limit)
         return self.start, ends

@@ -131,11 +131,11 @@ def change(rng, stream, step):
     log = deletions.new_deletions(stream)
     length = max(stream.length - rng.randint(0, 25), 0)
     if what < 0.85:
-        reached = trim.count_reached(stream, False, length, 0, 0, approximate, limit, 0)
+        reached = trim.reached_entry_count(stream, False, length, 0, 0, approximate, limit, 0)
         return reached, trim.trim_by_length(stream, length, approximate, limit, policy, log)
     if what < 0.95:
         ms = rng.randint(stream.first_ms, stream.first_ms + 30)
-        reached = trim.count_reached(stream, True, 0, ms, 0, approximate, limit, 0)
+        reached = trim.reached_entry_count(stream, True, 0, ms, 0, approximate, limit, 0)
         return reached, trim.trim_by_id(stream, ms, 0, approximate, limit, policy, log)
     group = stream.group(b"g")
     if group is None:

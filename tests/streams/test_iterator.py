@@ -50,9 +50,9 @@ def test_tombstones_are_skipped_at_every_edge():
 def test_an_entry_is_read_piece_by_piece():
     iterator = StreamIterator(stream_of(3), 20, 2, U64_MAX, U64_MAX, False)
     assert iterator.next() and (iterator.ms, iterator.seq, iterator.field_count) == (20, 2, 2)
-    assert iterator.next_piece() and iterator.next_piece()
+    assert iterator.next_field_or_value() and iterator.next_field_or_value()
     assert iterator.remaining_pieces() == [b"name", b"entry 2"]
-    assert not iterator.next_piece() and iterator.remaining_pieces() == []
+    assert not iterator.next_field_or_value() and iterator.remaining_pieces() == []
     assert iterator.next() and iterator.remaining_pieces() == [b"n", b"3", b"name", b"entry 3"]
 
 
@@ -69,4 +69,4 @@ def test_integers_are_given_as_their_text():
 
 def test_an_iterator_over_nothing_gives_nothing():
     iterator = StreamIterator(Stream(), 0, 0, U64_MAX, U64_MAX, False)
-    assert not iterator.next() and not iterator.next_piece() and iterator.remaining_pieces() == []
+    assert not iterator.next() and not iterator.next_field_or_value() and iterator.remaining_pieces() == []

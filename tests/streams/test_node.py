@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.streams.node import Node, create_node, total_length
+from headrace.streams.node import Node, create_node, total_argument_bytes
 from headrace.streams.node_walk import EntryWalk
 from headrace.structures.listpack import Listpack
 from headrace.structures.stream_id import StreamId
@@ -19,9 +19,9 @@ def values_of(node):
 
 def node_of(*entries):
     (ms, seq, first), *rest = entries
-    node = create_node(ms, seq, first, 0, total_length(first, 0))
+    node = create_node(ms, seq, first, 0, total_argument_bytes(first, 0))
     for ms, seq, words in rest:
-        node.append(ms, seq, words, 0, total_length(words, 0))
+        node.append(ms, seq, words, 0, total_argument_bytes(words, 0))
     node.check()
     return node
 
@@ -30,7 +30,7 @@ def entries_of(node):
     walk, found = EntryWalk(node), []
     while walk.next():
         pieces = []
-        while walk.next_piece():
+        while walk.next_field_or_value():
             pieces.append(walk.piece())
         found.append((walk.ms, walk.seq, walk.deleted, pieces))
     return found
@@ -105,7 +105,7 @@ def test_fields_are_the_same_only_with_the_same_names_in_the_same_order():
         ]
     ):
         before = len(node.pack)
-        node.append(2 + n, 0, words, 0, total_length(words, 0))
+        node.append(2 + n, 0, words, 0, total_argument_bytes(words, 0))
         pairs = len(words) // 2
         assert len(node.pack) - before == (pairs + 4 if n == 0 else 2 * pairs + 5)
     node.check()
@@ -134,7 +134,7 @@ def test_words_before_the_start_are_no_part_of_the_entry():
     node = create_node(1, 0, [b"XADD", b"s", b"*", b"f", b"v"], 3, 2)
     node.append(2, 0, [b"XADD", b"s", b"f", b"w"], 2, 2)
     assert [e[3] for e in entries_of(node)] == [[b"f", b"v"], [b"f", b"w"]]
-    assert total_length([b"XADD", b"s", b"*", b"f", b"value"], 3) == 6
+    assert total_argument_bytes([b"XADD", b"s", b"*", b"f", b"value"], 3) == 6
 
 
 KEY = StreamId(5, 0).key()

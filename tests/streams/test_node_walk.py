@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from headrace.streams.node import create_node, total_length
+from headrace.streams.node import create_node, total_argument_bytes
 from headrace.streams.node_walk import EntryWalk, has_live_entry_from
 
 
 def node_of(*entries):
     (ms, seq, first), *rest = entries
-    node = create_node(ms, seq, first, 0, total_length(first, 0))
+    node = create_node(ms, seq, first, 0, total_argument_bytes(first, 0))
     for ms, seq, words in rest:
-        node.append(ms, seq, words, 0, total_length(words, 0))
+        node.append(ms, seq, words, 0, total_argument_bytes(words, 0))
     return node
 
 
@@ -36,11 +36,11 @@ def test_a_walk_may_leave_an_entry_half_read():
         walk = EntryWalk(node)
         assert walk.next()
         for _ in range(steps):
-            assert walk.next_piece()
+            assert walk.next_field_or_value()
         assert walk.next() and walk.ms == 2
-        assert walk.next_piece() and walk.piece() == b"c"
+        assert walk.next_field_or_value() and walk.piece() == b"c"
         assert walk.next() and walk.ms == 3
-        assert walk.next_piece() and walk.piece() == b"a"
+        assert walk.next_field_or_value() and walk.piece() == b"a"
 
 
 def test_pieces_of_every_kind_are_given_as_text():
@@ -49,7 +49,7 @@ def test_pieces_of_every_kind_are_given_as_text():
     for want in (words, words[::-1]):
         assert walk.next() and walk.field_count == 4
         found = []
-        while walk.next_piece():
+        while walk.next_field_or_value():
             found.append(walk.piece())
         assert found == want
 
@@ -78,7 +78,7 @@ def test_an_id_is_found_as_by_looking_at_all_entries(seed):
     if not live or rng.random() < 0.5:  # XSETID had set the last ID back before this one
         last = max(live, default=ids[0])
         new = (last[0], last[1] + 1)
-        node.append(*new, [b"a", b"1"], 0, total_length([b"a", b"1"], 0))
+        node.append(*new, [b"a", b"1"], 0, total_argument_bytes([b"a", b"1"], 0))
         live.add(new)
     for entry in [*ids, *live]:
         for wanted in (entry, (entry[0], entry[1] + 1), (entry[0] + 1, 0), (max(entry[0] - 1, 0), 2**64 - 1)):
@@ -88,7 +88,7 @@ def test_an_id_is_found_as_by_looking_at_all_entries(seed):
             assert has_live_entry_from(node, *wanted) == (expected is not None)
             if expected is not None:
                 assert (walk.ms, walk.seq) == expected and not walk.deleted
-                assert walk.next_piece() and walk.piece() in (b"a", b"c")
+                assert walk.next_field_or_value() and walk.piece() in (b"a", b"c")
             else:
                 assert not walk.next()
 

@@ -25,7 +25,7 @@ class History:
         self.latest = START_MS  # the clock is set back now and then
         self.engine = Engine()
         self.engine.set_effect_recording(True)
-        self.sessions = [self.engine.session() for _ in range(4)]
+        self.sessions = [self.engine.create_session() for _ in range(4)]
         self.generator.known = [b"1-1", b"1-2"]
         self.say(0, "CONFIG SET stream-node-max-entries 4")
         for key, group in ("sg", "sh", "tg", "th", "ug"):
@@ -38,7 +38,7 @@ class History:
     def request(self, client: int, argv: list[bytes]) -> None:
         """Execute a request of a client, unless it is blocked."""
         session = self.sessions[client]
-        if session.waiting is not None:
+        if session.waiter is not None:
             return
         if argv[0] == b"RESTORE":
             argv[3] = self.payload(argv[3])
@@ -50,7 +50,7 @@ class History:
 
     def payload(self, key: bytes) -> bytes:
         """What DUMP says of the key."""
-        session = self.engine.session()
+        session = self.engine.create_session()
         self.engine.execute(session, [b"DUMP", key], self.now)
         return session.reply.take().partition(b"\r\n")[2][:-2]
 
@@ -78,9 +78,9 @@ class Follower:
 
     def __init__(self, now_ms: int) -> None:
         self.engine = Engine()
-        self.engine.keyspace.keep_expired = True
+        self.engine.keyspace.ignore_expiry = True
         self.engine.set_effect_recording(True)
-        self.session = self.engine.session()
+        self.session = self.engine.create_session()
         self.session.replayed = True
         self.database = 0
         self.now = now_ms

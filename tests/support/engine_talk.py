@@ -37,14 +37,14 @@ class Talk:
 
     def say(self, words: Any, client: str) -> None:
         if client not in self.clients:
-            self.clients[client] = self.engine.session()
+            self.clients[client] = self.engine.create_session()
         argv = [w if isinstance(w, bytes) else w.encode() for w in words]
         self.engine.execute(self.clients[client], argv, self.now)
 
     def heard(self, client: str) -> Any:
         """Return what the client has received since the last call."""
         session = self.clients[client]
-        if session.waiting is not None:
+        if session.waiter is not None:
             return "(waits)"
         told = session.reply.take()
         if not told:

@@ -133,9 +133,9 @@ class Selector:
         """Apply one rule. Raises InvalidRule if it is not valid."""
         lower = rule.lower()
         if lower in (b"allkeys", b"~*"):
-            self._empty_keys(True)
+            self._reset_keys(True)
         elif lower == b"resetkeys":
-            self._empty_keys(False)
+            self._reset_keys(False)
         elif lower in (b"allchannels", b"&*"):
             self.all_channels, self.channels = True, {}
         elif lower == b"resetchannels":
@@ -153,7 +153,7 @@ class Selector:
         else:
             raise InvalidRule(SYNTAX_ERROR)
 
-    def _empty_keys(self, all_keys: bool) -> None:
+    def _reset_keys(self, all_keys: bool) -> None:
         """Remove all key patterns; then allow all keys, or none."""
         self.all_keys, self.key_globs, self.key_glob_indexes, self.glob_uses = all_keys, [], {}, []
 

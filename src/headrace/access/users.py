@@ -60,19 +60,19 @@ class Users:
         return user if user.accepts_password(password) else None
 
     def change(self, name: bytes, words: list[bytes]) -> User:
-        """Apply all rules to the user, created if needed, or none.
+        """Apply all rules to the user, or none if one is rejected. Create the user if it does not exist.
 
         Raises RejectedRule or UnclosedParenthesis.
         """
         user = self.by_name.get(name)
-        changed = self._with_rules(User(name) if user is None else user.copy(), join_selector_rules(words))
+        changed = self._apply_rules(User(name) if user is None else user.copy(), join_selector_rules(words))
         if user is None:
             self.by_name[name] = changed
             return changed
         user.copy_from(changed)
         return user
 
-    def _with_rules(self, user: User, rules: list[bytes]) -> User:
+    def _apply_rules(self, user: User, rules: list[bytes]) -> User:
         for rule in rules:
             try:
                 user.apply(rule, self.catalogue)
@@ -81,11 +81,11 @@ class Users:
         return user
 
     def set_default_password(self, password: bytes) -> None:
-        """Set the default user's only password, as `requirepass` does; if empty, it needs no password."""
+        """Set the default user's only password, as `requirepass` does; if empty, the user needs none."""
         self.change(DEFAULT_NAME, [b"resetpass", b">" + password] if password else [b"nopass"])
 
     def remove(self, name: bytes) -> User | None:
-        """Remove and return the user, or None. The default user cannot be removed."""
+        """Remove and return the user; return None if there is none. The default user cannot be removed."""
         assert name != DEFAULT_NAME
         return self.by_name.pop(name, None)
 
@@ -101,7 +101,7 @@ class Users:
         wrong: list[str] = []
         for where, words in lines:
             try:
-                user = self._read(words)
+                user = self._parse_user(words)
                 if user.name in found:
                     raise InvalidRule(DUPLICATE_USER)
                 found[user.name] = user
@@ -116,7 +116,7 @@ class Users:
         self.default.copy_from(self._new_default() if new_default is None else new_default)
         self.by_name = {DEFAULT_NAME: self.default, **found}
 
-    def _read(self, words: list[bytes]) -> User:
+    def _parse_user(self, words: list[bytes]) -> User:
         """Return the user that a line of a user file defines, from its words after `user`.
 
         Raises InvalidRule, RejectedRule or UnclosedParenthesis.
@@ -125,7 +125,7 @@ class Users:
             raise InvalidRule(SYNTAX_ERROR)
         if has_blanks(words[0]):
             raise InvalidRule("username cannot contain spaces or null characters")
-        return self._with_rules(User(words[0]), join_selector_rules(words[1:]))
+        return self._apply_rules(User(words[0]), join_selector_rules(words[1:]))
 
 
 def parse_user_file(path: str, text: bytes) -> list[tuple[str, list[bytes]]]:

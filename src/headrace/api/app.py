@@ -246,13 +246,13 @@ class App:
         if any(is_async_function(one.function) for one in self._declarations):
             asyncio.run(self.run_async(db, signals))
             return
-        handlers = self._open(db, math.inf)
+        handlers = self._create_handlers(db, math.inf)
         with self._registered(handlers):
             run_handlers(handlers, signals)
 
     async def run_async(self, db: Database, signals: bool = True) -> None:
         """Run all handlers in asyncio: `async` handlers in this loop, others in threads. See run()."""
-        handlers = await asyncio.to_thread(self._open, db, math.inf)
+        handlers = await asyncio.to_thread(self._create_handlers, db, math.inf)
         with self._registered(handlers):
             await async_handlers.run_handlers(handlers, lambda: stop_handlers(handlers), signals)
 
@@ -262,7 +262,8 @@ class App:
         >>> orders.add(Order("ann", cents=1250))
         >>> assert app.run_once(db).handled == 1
 
-        An entry whose handler raised waits for its back-off. It stays pending if the back-off has not ended.
+        An entry whose handler raised is retried only if its back-off ends while other entries are handled.
+        Otherwise the entry stays pending.
 
         Args:
             db: the database with the streams.
@@ -278,7 +279,7 @@ class App:
             return asyncio.run(self.run_once_async(db))
         total = Counters()
         while True:
-            handlers = self._open(db, 0.0)
+            handlers = self._create_handlers(db, 0.0)
             with self._registered(handlers):
                 run_handlers(handlers, signals=False)
             if not add_counters_check_progress(total, handlers):
@@ -288,7 +289,7 @@ class App:
         """Do what run_once() does, in asyncio."""
         total = Counters()
         while True:
-            handlers = await asyncio.to_thread(self._open, db, 0.0)
+            handlers = await asyncio.to_thread(self._create_handlers, db, 0.0)
             with self._registered(handlers):
                 await async_handlers.run_handlers(handlers, lambda: None, False)
             if not add_counters_check_progress(total, handlers):
@@ -299,7 +300,7 @@ class App:
         for handlers in self._running[:]:
             stop_handlers(handlers)
 
-    def _open(self, db: Database, block: float) -> Sequence[Handler]:
+    def _create_handlers(self, db: Database, block: float) -> Sequence[Handler]:
         if not isinstance(db, Database):
             raise UsageError(
                 f"db={db!r}: must be a Database, such as headrace.connect(url) or headrace.open(path)"

@@ -6,8 +6,8 @@
 
 Up to archived_through only the archive is read, after it only the stream. So each entry is read once, and the
 archived part of the stream is not read, even in cold files. If the archive grows after its state was
-read, and the stream is trimmed up to its new end, entries would be missing. So the anchor, the last archived
-entry, must still be there after the stream was read; trimming keeps it.
+read, and the stream is trimmed up to the archive's new end, entries would be missing. So the anchor, the last
+archived entry, must still be there after the stream was read. Trimming keeps the last archived entry.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ArchivedStream:
         return sample_and_unread_count(self.files)[0]
 
     def batches(self, schema: pa.Schema, after: str, upto: str | None) -> Iterator[pa.RecordBatch]:
-        """Yield the archived entries after an ID and up to another; `upto` None: to the last one.
+        """Yield the archived entries after an ID, up to and including `upto`; None: to the last one.
 
         Raises:
             CodecError: if a value of a column that is not nullable is missing or does not fit.

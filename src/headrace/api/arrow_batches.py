@@ -1,6 +1,6 @@
 """Read the entries of a stream as Arrow record batches, from a database in this process or from a server.
 
-    Headrace         XARROW: the engine encodes the columns; a server does so for the next batch ahead
+    Headrace         XARROW: the engine encodes the columns; a server encodes the next batch in advance
     Redis, Valkey    XRANGE: entries are fetched page by page, and encoded here
 
 XRANGE is also used for columns whose errors need the whole entry, and for users that may not send XARROW.

@@ -81,7 +81,7 @@ class Stop:
         return self._set
 
     def on_signals(self) -> AbstractContextManager[None]:
-        """Set this on the first SIGTERM or SIGINT while a `with` block runs.
+        """Set this Stop on the first SIGTERM or SIGINT while a `with` block runs.
 
         >>> with stop.on_signals():
         ...     serve()
@@ -99,7 +99,7 @@ class Stop:
         return f"Stop({'set' if self._set else 'not set'})"
 
     def add_wakeup(self, wakeup: Wakeable) -> None:
-        """Call wakeup.wake() when this is set, or now if it is set already."""
+        """Call wakeup.wake() when this Stop is set, or now if it is already set."""
         self._wakeups.append(wakeup)
         if self._set:
             wakeup.wake()
@@ -118,7 +118,7 @@ class Backend(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a server: round trips take time, and a reply may be lost."""
+        """Whether the backend is a server: round trips take time, and a reply may be lost."""
 
     def request(self, *words: bytes) -> Any:
         """Execute one command that does not block. Raises CommandError if it is rejected."""
@@ -145,7 +145,7 @@ class Backend(Protocol):
         """Execute one XADD for each entry as a transaction. Returns the IDs."""
 
     def now_ms(self) -> int:
-        """Return the time in milliseconds since 1970; of a remote backend that of this machine."""
+        """Return the time in milliseconds since 1970. A remote backend returns this machine's time."""
 
     def sleep(self, seconds: float, stop: Stop | None = None) -> bool:
         """Sleep, by the clock of now_ms(). Returns True if stop ended the sleep."""

@@ -168,10 +168,10 @@ class Database:
 
         Args:
             query: one statement in the SQL of DuckDB.
-            schemas: by the name of a stream, its columns if they should not be inferred, as `schema` of
-                Stream.to_arrow().
+            schemas: the columns of streams, by stream name, each like `schema` of Stream.to_arrow(). The
+                columns of other streams are inferred.
             archive: an archive of `headrace archive`, a directory or a URL such as `s3://lake/orders`. The
-                table has the types of its columns. It needs the package deltalake.
+                tables have the archive's column types. This needs the package deltalake.
             storage_options: the options of the archive's object store, such as `AWS_ENDPOINT_URL`.
             time_zone: the time zone of times without one.
 
@@ -413,8 +413,8 @@ def open(
             `db.replica.status()` has its progress. Opened again after close(), it continues where it was
             if the server still has the changes since then; otherwise it copies all data again.
         skip_foreign_types: leave out keys of other types than streams and strings, in the directory of a
-            Redis or at the server of `replica_of`. False: data with such keys are not opened, or not copied.
-            The next compact() removes these keys from the directory, so keep a copy of it.
+            Redis or at the server of `replica_of`. The next compact() removes these keys, so keep a copy of
+            the directory. False: data with such keys are not opened, or not copied.
         hot_memory: bytes of data in memory, as a number or as text such as `"512mb"`. Beyond it the oldest
             entries of streams move to files of the directory, and are read from there. 0: no limit.
         cold_cache_memory: bytes of entries read from these files that are kept in memory, at least 1 MiB.
@@ -537,7 +537,7 @@ def connect(
         reconnect_timeout: seconds to retry when a server is lost. None: 20 for one server, 90 with Sentinel
             or a cluster, enough for a restart or a failover. The first connection is never retried.
         wait_replicas: after each add() and add_many(), wait until this many replicas have the entries; raise
-            NotReplicated if they do not in time. None: do not wait.
+            NotReplicated if that takes longer than `replicas_timeout`. None: do not wait.
         replicas_timeout: seconds to wait for the replicas.
         read_from: `"replica"`: read entries from a replica (range, follow, len and so on). It may be behind:
             an entry that was just added may be missing. Writes and groups use the primary.
@@ -590,7 +590,7 @@ def close_all_on_disk() -> None:
 
 
 def close_all_after_fork() -> None:
-    """Close every database in a forked child: they belong to the parent."""
+    """Close all databases in a forked child: they belong to the parent."""
     for local_engine in list(OPEN_ENGINES):
         if local_engine.closed_reason is None:
             local_engine.close_after_fork(after_fork_message(local_engine))

@@ -46,8 +46,8 @@ class Settler(Protocol):
 class Delivery(Entry[T]):
     """An Entry delivered to a consumer, with ack(), retry() and fail().
 
-    Loops over a consumer, and handlers, settle it automatically: see Consumer. Only the first of these calls
-    has an effect. They may be called from any thread.
+    Loops over a consumer, and handlers, settle the delivery automatically: see Consumer. Only the first call
+    of ack(), retry() or fail() has an effect. Any thread may call them.
 
     Attributes:
         times_delivered: 1 for the first time; retries and claims count, renewed leases do not.

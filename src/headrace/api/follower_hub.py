@@ -7,8 +7,8 @@
     a follower joins ── wakes the thread, which checks ───┘ an entry wakes it, too: on_done() of all that have
                                                             the position from which the read started
 
-A follower that has read everything up to the position of the blocking read is covered by it: it joins without
-a request. A read is submitted again for each page, so a slow follower holds up no other one.
+The blocking read covers a follower that has read everything up to the read's position: the follower joins
+without a request. A follower submits a read for each page, so a slow one does not delay the others.
 
 The blocking read has a time limit while followers have entries not yet checked for gaps: see stream_gaps.py.
 """
@@ -292,7 +292,7 @@ def stream_info_request(key: bytes) -> tuple[bytes, ...]:
 def stream_info_or_none(reply: Any) -> dict[str, Any] | None:
     """Return the reply of XINFO STREAM as a dictionary; None if the reply is an error.
 
-    It is one if the stream does not exist, for example, or if the user may not send XINFO.
+    The reply is an error, for example, if the stream does not exist or the user may not send XINFO.
     """
     return None if isinstance(reply, CommandError) else dict_from_reply(reply)
 

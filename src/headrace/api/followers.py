@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Follower(Iterator[Entry[T]], Generic[T]):
-    """An iterator over a stream's entries, also over those that are added later: see Stream.follow().
+    """An iterator over a stream's entries, including those that are added later: see Stream.follow().
 
     Attributes:
         gaps: a StreamGap for each time that entries were found to be removed unread.
@@ -31,7 +31,7 @@ class Follower(Iterator[Entry[T]], Generic[T]):
 
 
 class AsyncFollower(AsyncIterator[Entry[T]], Generic[T]):
-    """An asynchronous iterator over a stream's entries, also later ones: see Stream.follow_async().
+    """An asynchronous iterator over present and later entries of a stream: see Stream.follow_async().
 
     Attributes:
         gaps: a StreamGap for each time that entries were found to be removed unread.

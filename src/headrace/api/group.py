@@ -195,13 +195,13 @@ class Group(Generic[T]):
         try:
             return self.backend.request(*words)
         except NoSuchGroup:
-            raise self._missing() from None
+            raise self._no_such_group_error() from None
         except CommandError as error:
             if isinstance(error, NoSuchKey) or str(error) == KeyRequired.text:
-                raise self._missing() from None
+                raise self._no_such_group_error() from None
             raise
 
-    def _missing(self) -> NoSuchGroup:
+    def _no_such_group_error(self) -> NoSuchGroup:
         return missing_group(self.name, self.stream.name)
 
     # Rules.
@@ -235,7 +235,7 @@ class Group(Generic[T]):
             UsageError: if an argument is invalid.
             NoSuchGroup: if the group does not exist.
             NotSupported: if the server is not Headrace.
-            CommandError: if the combination is not accepted.
+            CommandError: if the server rejects the combination of rules.
         """
         delays = b",".join(b"%d" % duration_ms(delay, "backoff") for delay in backoff)
         words = [b"LEASE", b"%d" % (0 if lease is None else duration_ms(lease, "lease"))]
@@ -303,7 +303,7 @@ class Group(Generic[T]):
             if row[1] == self.key:
                 found: list[Any] = row
                 return found
-        raise self._missing()
+        raise self._no_such_group_error()
 
     # Consumers.
 
@@ -481,7 +481,7 @@ class Group(Generic[T]):
     def stop(self) -> None:
         """Make run() return. It may be called from any thread or a signal handler.
 
-        It is permanent: to run again, open the group again and register its handlers.
+        The stop is permanent: to run again, open the group again and register its handlers.
         """
         for one in self.handlers:
             one.consumer.stop()

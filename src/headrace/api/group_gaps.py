@@ -6,9 +6,9 @@ added, and those that a group has read, from Redis 7 on:
     group at 4-0, 4 entries read     XTRIM MINID 990-0     first entry 990-0, 989 entries removed
                                                            →  985 are missing after 4-0
 
-When the group has passed them, servers differ. Redis 7.0 and 7.2 do not count them as read: then they are
-missing for as long as the group exists, and are counted once. Later versions count them as read: then they
-are known only from the entries that the group's only consumer has got in between.
+When a group has passed removed entries, servers differ. Redis 7.0 and 7.2 do not count them as read. Then
+they stay missing for as long as the group exists, and are reported once. Later versions count them as read.
+Then they are found only if the group has one consumer: more entries count as read than it has received.
 
 A check is one XINFO STREAM and one XINFO GROUPS, sent with a read of new entries: once a second, or with
 each read if gaps are raised. XINFO GROUPS lists all groups of the stream, so checks are rarer if it has many.
@@ -44,10 +44,10 @@ class GroupState:
         lag: how many entries are after the position; None if unknown.
         lost_unread: how many entries were removed before it has read them; None if the server does not
             count them, or there are none.
-        has_one_consumer: whether the group has no other consumer.
+        has_at_most_one_consumer: whether the group has at most one consumer.
         entries_added: how many entries were ever added to the stream.
-        length: how many there are.
-        first_id: the ID of the first entry; of an empty stream, the last ID.
+        length: the number of entries in the stream.
+        first_id: the ID of the first entry; last_id if the stream is empty.
         last_id: the last ID.
     """
 
@@ -56,7 +56,7 @@ class GroupState:
     is_entries_read_reported: bool
     lag: int | None
     lost_unread: int | None
-    has_one_consumer: bool
+    has_at_most_one_consumer: bool
     entries_added: int
     length: int
     first_id: StreamID
@@ -67,7 +67,8 @@ class GroupState:
         """Build from the replies of XINFO STREAM and XINFO GROUPS.
 
         Returns:
-            The state; None if a reply is an error, there is no such group, or the server does not count.
+            The state; None if a reply is an error, there is no such group, or the server does not
+                count added entries.
         """
         if not (isinstance(about, list) and isinstance(groups, list)):
             return None
@@ -104,8 +105,8 @@ class GroupState:
     def with_derived_entries_read(self, before: GroupState | None) -> GroupState:
         """Return the state with `entries_read` filled in, if it can be derived.
 
-        Servers do not report it before the group has read an entry. Entries that were removed before the
-        first check are not counted as missing then.
+        Servers do not report `entries_read` before the group has read an entry. In that case entries that
+        were removed before the first check do not count as missing.
         """
         if self.entries_read is not None:
             return self
@@ -119,7 +120,7 @@ class GroupState:
     def unread_passed_count(self) -> int | None:
         """How many added entries the group has passed without reading them; None if unknown.
 
-        Known if the group is at the end of the stream or before its first entry.
+        The number is known if the group is at the end of the stream or before its first entry.
         """
         if self.entries_read is None:
             return None
@@ -194,7 +195,7 @@ class GroupGapWatch:
         ):
             before, self._unaccounted = None, 0  # recreated, or set back
         state = state.with_derived_entries_read(before)
-        missing = self._missing(before, state)
+        missing = self._new_missing_count(before, state)
         self._state, self._delivered, self._last_delivered_id, self._knows_deliveries = state, 0, None, True
         if missing <= 0:
             return None
@@ -205,7 +206,7 @@ class GroupGapWatch:
         log.warning("%s: %s", self._name, gap)
         return gap
 
-    def _missing(self, before: GroupState | None, state: GroupState) -> int:
+    def _new_missing_count(self, before: GroupState | None, state: GroupState) -> int:
         """Return how many entries are missing that were not found to be missing before."""
         unaccounted = state.unread_passed_count
         self.server_counts_lost_entries = self.server_counts_lost_entries or state.lost_unread is not None
@@ -219,7 +220,7 @@ class GroupGapWatch:
         if before is None:
             self._unaccounted, self._accounted = max(0, unaccounted or 0), state.position
             return self._unaccounted if state.is_before_first else 0
-        passed = self._passed(before, state)
+        passed = self._passed_as_read_count(before, state)
         has_passed = self._counts_passed and state.position > before.position
         if has_passed or (state.is_entries_read_reported and not before.is_entries_read_reported):
             self._unaccounted = 0
@@ -231,7 +232,7 @@ class GroupGapWatch:
         self._unaccounted, self._accounted = max(0, unaccounted), state.position
         return passed + new
 
-    def _passed(self, before: GroupState, state: GroupState) -> int:
+    def _passed_as_read_count(self, before: GroupState, state: GroupState) -> int:
         """Return how many entries the group has passed since the last check that were counted as read.
 
         It is known only if this consumer has got all entries that the group has read since then.
@@ -239,7 +240,12 @@ class GroupGapWatch:
         is_own = state.position == before.position
         if self._last_delivered_id is not None:
             is_own = state.position == id_from_reply(self._last_delivered_id)
-        is_known = self._knows_deliveries and is_own and before.has_one_consumer and state.has_one_consumer
+        is_known = (
+            self._knows_deliveries
+            and is_own
+            and before.has_at_most_one_consumer
+            and state.has_at_most_one_consumer
+        )
         if (
             not is_known
             or before.entries_read is None

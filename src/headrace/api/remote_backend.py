@@ -49,7 +49,7 @@ from headrace.errors import (
 )
 
 POLL_S = 0.1  # between checks of a Stop, if the user may not send CLIENT UNBLOCK
-WAIT_CHANNEL = b"headrace:wait"
+OFFSET_ADVANCE_CHANNEL = b"headrace:wait"  # a message to it advances the replication offset for WAIT
 BLOCKING_READ_MAX_S = 10.0  # a longer read is repeated, so that a dead connection is noticed
 
 # What redis-py raises while it connects to a program that is no Redis server.
@@ -137,7 +137,7 @@ class RemoteBackend:
         except ResponseError as rejected:
             raise as_command_error(rejected) from None
         except (redis.RedisError, *CONNECTION_ERRORS) as lost:
-            raise self._lost(None, [(b"SCAN",)], lost, False) from lost
+            raise self._connection_lost_error(None, [(b"SCAN",)], lost, False) from lost
 
     def request(self, *words: bytes) -> Any:
         """Execute one command and return its reply."""
@@ -170,16 +170,16 @@ class RemoteBackend:
         user may not send CLIENT UNBLOCK, `stop` is checked ten times a second.
         """
         if stop is None:
-            return self._wait(words, seconds, None, None)
+            return self._repeat_blocking_read(words, seconds, None, None)
         wakeup = self._wakeups.take()
         stop.add_wakeup(wakeup)
         try:
-            return self._wait(words, seconds, stop, wakeup)
+            return self._repeat_blocking_read(words, seconds, stop, wakeup)
         finally:
             stop.remove_wakeup(wakeup)
             self._wakeups.give_back(wakeup)
 
-    def _wait(
+    def _repeat_blocking_read(
         self, words: Sequence[bytes], seconds: float | None, stop: Stop | None, wakeup: WakeupSocket | None
     ) -> Any:
         at = words.index(b"STREAMS")
@@ -204,7 +204,7 @@ class RemoteBackend:
     ) -> bytes | None:
         """Execute XADD; return the ID, or None if NOMKSTREAM or IFLAST prevented the add.
 
-        With IDMP it is retried when the reply is lost.
+        With IDMP the request is retried when the reply is lost.
         """
         words = (b"XADD", key, *options, id, *encode_fields(fields))
         idempotent = b"IDMP" in options
@@ -223,7 +223,7 @@ class RemoteBackend:
         receivers is written before WAIT. A user that may not send it still adds: the server's time before
         XADD says whether the entry is new, which WAIT then covers. A duplicate is not confirmed.
         """
-        requests = [(b"TIME",), words, (b"PUBLISH", WAIT_CHANNEL, b""), *self._wait_requests()]
+        requests = [(b"TIME",), words, (b"PUBLISH", OFFSET_ADVANCE_CHANNEL, b""), *self._wait_requests()]
         time_before, added, published, waited = self._send_with_retries(key, requests, repeatable=True)
         reply: bytes | None = reply_or_raise(added)
         if reply is not None:
@@ -248,7 +248,7 @@ class RemoteBackend:
         return ids
 
     def with_replica_wait(self, replicas: int, seconds: float) -> RemoteBackend:
-        """Return a backend on the same connections whose writes wait for so many replicas."""
+        """Return a backend on the same connections whose writes wait `seconds` for `replicas` replicas."""
         waiting = copy.copy(self)
         waiting.replica_wait = ReplicaWait(replicas, seconds)
         return waiting
@@ -325,7 +325,7 @@ class RemoteBackend:
         for n, words in enumerate(requests):
             key = first_key_of_request(words)
             try:
-                owner = self.topology.owner_of(key)
+                owner = self.topology.owner_node_name(key)
             except CONNECTION_ERRORS:  # retried when this request is sent
                 owner = f"unknown {n}"
             found.setdefault(owners.setdefault(owner, key), []).append(n)
@@ -351,7 +351,9 @@ class RemoteBackend:
             except _NoReply as lost:
                 maybe_executed = maybe_executed or lost.sent
                 if self._closed or (lost.sent and not repeatable):
-                    raise self._lost(key, requests, lost.cause, maybe_executed) from lost.cause
+                    raise self._connection_lost_error(
+                        key, requests, lost.cause, maybe_executed
+                    ) from lost.cause
                 failure = lost.cause
             else:
                 if not self.topology.was_connected:
@@ -373,7 +375,7 @@ class RemoteBackend:
             except AUTH_ERRORS as denied:
                 raise as_command_error(denied) from None
             except CONNECTION_ERRORS + UNAVAILABLE_ERRORS as given_up:
-                raise self._lost(key, requests, given_up, maybe_executed) from given_up
+                raise self._connection_lost_error(key, requests, given_up, maybe_executed) from given_up
             if asked is None:
                 self.topology.refresh()
 
@@ -461,7 +463,7 @@ class RemoteBackend:
             info = None
         return readonly_error_text(info)
 
-    def _lost(
+    def _connection_lost_error(
         self,
         key: bytes | None,
         requests: Sequence[Sequence[bytes]],

@@ -57,7 +57,8 @@ class RetryPolicy:
 
     Attributes:
         max_deliveries: the most deliveries of an entry; None: no limit.
-        dead_letters: the stream for entries that failed so often; None: they are acknowledged and logged.
+        dead_letters: the stream for entries that failed max_deliveries times; None: such entries are
+            acknowledged and logged.
         lease: seconds without a renewal after which another consumer may claim an entry.
         backoff: how long a failed entry waits.
         recreate_start: b"0" or b"$": where a recreated group starts; None: raise NoSuchGroup.
@@ -66,7 +67,8 @@ class RetryPolicy:
             group has no such rule.
         ordered_by: the field of the rule ORDERED-BY; None: there is no such rule.
         server_backoff_max_ms: the longest delay of the rule BACKOFF.
-        consumer_ttl_ms: of the rule CONSUMER-TTL, which ends leases of inactive consumers; 0: there is none.
+        consumer_ttl_ms: the value of the rule CONSUMER-TTL, which ends leases of inactive consumers; 0: there
+            is no such rule.
     """
 
     max_deliveries: int | None = MAX_DELIVERIES_DEFAULT

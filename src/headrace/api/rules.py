@@ -35,12 +35,12 @@ def checked_non_negative(name: str, number: int, hint: str = "") -> int:
 
 
 def rule_limit_or_zero(name: str, number: int | None) -> int:
-    """Return the number of a limit; 0 for none. Raises UsageError if it is not a non-negative integer."""
+    """Return a limit; 0 for None, no limit. Raises UsageError if it is not a non-negative integer."""
     return 0 if number is None else checked_non_negative(name, number, ", or None for no limit")
 
 
 def check_rule_value(name: bytes | None, argument: str) -> None:
-    """Raise UsageError if the name, as the value of a rule, would remove the rule."""
+    """Raise UsageError if `name` cannot be the value of a rule, because this value removes the rule."""
     if name in REMOVING_VALUES:
         raise UsageError(f"{argument}={name!r}: a rule cannot have this name, which would remove the rule")
 
@@ -76,7 +76,8 @@ class Retention:
         keep_unarchived: keep what is not archived.
         drop_acked: remove an entry as soon as all groups have acknowledged it.
         strict: reject commands that would remove what keep_unacked or keep_unarchived keeps.
-        discard: at max_len or max_bytes remove the `"old"` entries, or reject `"new"` ones.
+        discard: what happens at max_len or max_bytes. `"old"`: the oldest entries are removed. `"new"`: new
+            entries are rejected.
         hot_bytes: keep at most this many bytes of nodes in memory; older ones move to files.
         hot_age: keep entries in memory that are younger than this, in seconds or as a timedelta. Others move
             to files.

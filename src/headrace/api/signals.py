@@ -16,8 +16,8 @@ class SignalStops:
     """What the first SIGTERM or SIGINT stops: all groups of the process that run at that moment.
 
     A signal has one handler in a process. Running groups share it, in whatever order they begin and end.
-    A child process that is forked while they run, as by multiprocessing, has the previous handlers again: it
-    ends at a SIGTERM. Signals are blocked until they are restored.
+    A child process that is forked while groups run, as by multiprocessing, gets the previous handlers back.
+    So a SIGTERM ends it. Signals are blocked during the fork, until the handlers are restored.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from headrace.columns.layout import ENTRY_COLUMNS, RESERVED_NAMES, ArrowLayout
 from headrace.errors import CommandError, UsageError
 from headrace.positions.entry_ids import START, U64_MAX, format_id, parse_id
 from headrace.queries.duckdb_names import ambiguous_columns, check_no_nul
-from headrace.queries.duckdb_session import resolve_case_conflicts, run_in_duckdb
+from headrace.queries.duckdb_session import duckdb_query_rows, resolve_case_conflicts
 from headrace.queries.hints import no_stream_message, no_table_message
 from headrace.queries.scans import MS_MAX, ScannedStream
 from headrace.queries.sql_tokens import (
@@ -49,7 +49,7 @@ class QueryTable:
         fields: the names of the columns that are read from fields.
         schema: all columns.
         last_id: the last entry; None for an empty stream, or one that is only in the archive.
-        archived: its part in the archive; None without one.
+        archived: the part of the stream that is in the archive; None without an archive.
     """
 
     stream: str
@@ -90,7 +90,7 @@ def run_query(
     if unused:
         raise UsageError(f"schemas: the query names no stream {unused[0]!r}")
     data = {table.stream: StreamTable(reader, table, query) for table in tables}
-    with run_in_duckdb(query, data, tables, time_zone, lambda: known_streams(list_streams)) as rows:
+    with duckdb_query_rows(query, data, tables, time_zone, lambda: known_streams(list_streams)) as rows:
         return rows.read_all()
 
 
@@ -138,8 +138,8 @@ def build_query_table(
 ) -> QueryTable:
     """Describe the table of a stream for a query, without its data.
 
-    Its columns are those of `schema`; if that is None, those of the archive, and those inferred from a sample
-    of the entries.
+    Its columns are those of `schema`. If `schema` is None, they are the columns of the archive, and further
+    columns that are inferred from a sample of the entries.
     """
     key = encode_name(name)
     start = b"-" if archived is None else archived.live_start

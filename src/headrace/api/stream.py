@@ -204,7 +204,7 @@ class Stream(Generic[T]):
             options = with_headrace_xadd_options(options, word, if_last, delay, at)
         found = self._add(self._write_backend(wait_replicas, timeout), word, value, options)
         if found is None:
-            raise self._missing() if if_last is None else LastIdMismatch(self.name, str(if_last))
+            raise self._no_such_stream_error() if if_last is None else LastIdMismatch(self.name, str(if_last))
         return found
 
     def _add(self, backend: Backend, id: bytes, value: Any, options: list[bytes]) -> StreamID | None:
@@ -522,7 +522,7 @@ class Stream(Generic[T]):
         try:
             return StreamInfo.from_reply(self.backend.request(b"XINFO", b"STREAM", self.key), self.codec)
         except NoSuchKey:
-            raise self._missing() from None
+            raise self._no_such_stream_error() from None
 
     # Reading existing entries as columns.
 
@@ -653,13 +653,13 @@ class Stream(Generic[T]):
             options = () if count is None else (b"COUNT", b"%d" % count)
             words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
             if gaps is not None:
-                return entries_from_reply(self._wait_watching(words, stop, gaps), self.codec)
+                return entries_from_reply(self._read_checking_gaps(words, stop, gaps), self.codec)
             reply = backend.execute_blocking_read(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
         read = partial(FollowRead, self.key, after, count, gaps)
         return entries_from_reply([*read_through_hub(backend, read, seconds, stop).result()], self.codec)
 
-    def _wait_watching(self, words: Sequence[bytes], stop: Stop | None, gaps: GapWatch) -> list[Any]:
+    def _read_checking_gaps(self, words: Sequence[bytes], stop: Stop | None, gaps: GapWatch) -> list[Any]:
         """Return the entries of a read; none if `stop` is set or a gap must be raised."""
         if gaps.is_due():
             self._check_gaps(gaps, [])
@@ -808,7 +808,7 @@ class Stream(Generic[T]):
         except NoSuchKey:
             return []
 
-    def _missing(self) -> NoSuchStream:
+    def _no_such_stream_error(self) -> NoSuchStream:
         return NoSuchStream(f"there is no stream {self.name!r}; the first add() creates it")
 
 

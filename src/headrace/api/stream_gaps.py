@@ -43,10 +43,10 @@ class StreamGap(HeadraceError):
     Followers and consumers collect them in their attribute `gaps`, or raise them: `on_gap="raise"`.
 
     Attributes:
-        after: an ID before them: the last position up to which no further entries were missing.
+        after: an ID before these entries: the position at the previous check for gaps, or at the first one.
         before: the ID of the next entry, or the last ID of an empty stream. If a group has read entries
             since the removal, it may be the ID of a later entry.
-        missing: how many entries were removed; None if unknown: there may be none.
+        missing: how many entries were removed; None: unknown, perhaps none.
     """
 
     after: StreamID

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.archive.delta_log import LOG_DIRECTORY, table_errors_explained
+from headrace.archive.delta_log import LOG_DIRECTORY, explain_table_errors
 from headrace.archive.delta_schema import delta_json
 from headrace.archive.files import (
     EXACT_COLUMN,
@@ -68,7 +68,7 @@ def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: st
         HeadraceError: if the store fails.
     """
     check_no_other_files(location)
-    with table_errors_explained(location):
+    with explain_table_errors(location):
         table = existing_table(location)
         if table is None:
             check_no_archive_files(location)
@@ -77,10 +77,10 @@ def create_or_open(location: ArchiveLocation, fields: pa.Schema | None, zone: st
             table = create_table(location, fields, zone)
             ArchiveTable(location, table).sync_log()
         opened = ArchiveTable(location, table)
-        missing = missing_columns(location, opened.archive.columns, fields)
-        if opened.archive.zone != zone:
+        missing = missing_columns(location, opened.opened_archive.columns, fields)
+        if opened.opened_archive.zone != zone:
             raise UsageError(
-                f"{location} has days of time zone {opened.archive.zone}, not {zone}; set --time-zone"
+                f"{location} has days of time zone {opened.opened_archive.zone}, not {zone}; set --time-zone"
             )
         lacking = lacking_properties(location, table)
         if EXCLUSIVE_COMMITS_PROPERTY in lacking:
@@ -211,7 +211,7 @@ def with_archived_types(location: ArchiveLocation, inferred: pa.Schema) -> pa.Sc
 
     Fields whose names differ from a column only in case are left out: `_exact` stores their entries.
     """
-    with table_errors_explained(location):
+    with explain_table_errors(location):
         table = existing_table(location)
         if table is None:
             return inferred

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from headrace.archive.location import ArchiveLocation, one_line, store_errors_explained
+from headrace.archive.location import ArchiveLocation, explain_store_errors, one_line
 from headrace.errors import HeadraceError
 
 LOG_DIRECTORY = "_delta_log"
@@ -112,7 +112,7 @@ def read_log(location: ArchiveLocation) -> DeltaLog:
         HeadraceError: if the store fails.
     """
     store = location.filesystem(LOG_DIRECTORY)
-    with store_errors_explained(location):
+    with explain_store_errors(location):
         found = store.get_file_info(pafs.FileSelector("", allow_not_found=True))
         names = sorted(each.base_name for each in found if each.is_file)
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
@@ -121,7 +121,7 @@ def read_log(location: ArchiveLocation) -> DeltaLog:
         commits = {each.version for each in files if each.is_commit}
         checkpoints = action_counts_by_checkpoint(files)
         newest = max([-1, *commits, *checkpoints])
-        damages += missing_commits(commits, set(checkpoints), newest)
+        damages += missing_commit_damages(commits, set(checkpoints), newest)
         damages += pointer_damages(store, names, checkpoints, newest)
     is_whole = commits.issuperset(range(newest + 1)) and not any(
         COMMIT_NAME_PATTERN.fullmatch(d.name) for d in damages
@@ -181,10 +181,10 @@ def read_commit_into(file: LogFile, data: bytes) -> None:
             file.damage = f"is damaged in line {number}"
             return
         file.action_count += 1
-    file.damage = count_mismatch(info, added)
+    file.damage = describe_count_mismatch(info, added)
 
 
-def count_mismatch(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> str | None:
+def describe_count_mismatch(info: Mapping[str, Any], added: Iterable[Mapping[str, Any]]) -> str | None:
     """Return how the files that a commit adds differ from its recorded counts; None if they do not."""
     try:
         recorded = json.loads(info[ADDED_COUNTS_KEY])
@@ -231,7 +231,7 @@ def action_counts_by_checkpoint(files: Iterable[LogFile]) -> dict[int, int]:
     }
 
 
-def missing_commits(commits: set[int], checkpoints: set[int], newest: int) -> Iterator[LogDamage]:
+def missing_commit_damages(commits: set[int], checkpoints: set[int], newest: int) -> Iterator[LogDamage]:
     """Yield the missing commits: between two others, or between the newest checkpoint and the newest commit.
 
     Commits before a checkpoint may have been deleted, so the first ones are reported only if no checkpoint
@@ -243,10 +243,10 @@ def missing_commits(commits: set[int], checkpoints: set[int], newest: int) -> It
         first = max(checkpoints, default=-1) + 1
     elif not commits:
         first += 1
-    yield from missing_commit_runs([first - 1, *sorted(v for v in commits if v >= first), newest + 1], "")
+    yield from missing_run_damages([first - 1, *sorted(v for v in commits if v >= first), newest + 1], "")
 
 
-def missing_commit_runs(present: Sequence[int], note: str) -> Iterator[LogDamage]:
+def missing_run_damages(present: Sequence[int], note: str) -> Iterator[LogDamage]:
     """Yield the runs of missing commits between versions that are present, in ascending order."""
     for before, after in itertools.pairwise(present):
         first, last = before + 1, after - 1
@@ -281,7 +281,7 @@ def pointer_damages(
             )
     recorded = parse_pointer(read_bytes(store, NEWEST_VERSION_FILE)) if NEWEST_VERSION_FILE in names else None
     if recorded is not None:
-        yield from missing_commit_runs([newest, recorded["version"] + 1], ": the newest version was deleted")
+        yield from missing_run_damages([newest, recorded["version"] + 1], ": the newest version was deleted")
 
 
 def parse_pointer(data: bytes) -> dict[str, Any] | None:
@@ -294,13 +294,15 @@ def parse_pointer(data: bytes) -> dict[str, Any] | None:
 
 
 def record_newest_version(location: ArchiveLocation, version: int) -> None:
-    """Record the newest version of a table, which is on disk, so that a check notices if it was deleted.
+    """Record the newest version of a table, so that a check notices if its commit is deleted later.
+
+    That commit must be on disk already.
 
     Raises:
         HeadraceError: if the store fails.
     """
     data = json.dumps({"version": version}).encode()
-    with store_errors_explained(location):
+    with explain_store_errors(location):
         if not location.is_local:
             # Not through pyarrow: its file object does not give the library the type it takes.
             output: Any = location.folder_store(LOG_DIRECTORY)._handler.open_output_stream(
@@ -316,14 +318,14 @@ def record_newest_version(location: ArchiveLocation, version: int) -> None:
 
 
 @contextmanager
-def table_errors_explained(location: ArchiveLocation) -> Iterator[None]:
+def explain_table_errors(location: ArchiveLocation) -> Iterator[None]:
     """Raise the errors of a store as one line, and those of a damaged log with the file that is damaged.
 
     Raises:
-        HeadraceError: in place of OSError and the errors of deltalake. See store_errors_explained().
+        HeadraceError: in place of OSError and the errors of deltalake. See explain_store_errors().
     """
     try:
-        with store_errors_explained(location):
+        with explain_store_errors(location):
             yield
     except HeadraceError as error:
         if (damaged := log_damage_error(location, error.__cause__)) is None:

@@ -6,9 +6,9 @@ An archive is a Delta table, partitioned by stream and day. Its log says which f
                                                  stream the position that the archive has reached
     DIR/stream=orders/date=2013-01-01/….parquet  a file; one that no commit names does not count
 
-The name of a stream is in the log, so the name of its directory has no meaning. A stream with an empty name
-has a null there. The position is in every commit of Headrace. Where the log has lost it, because Delta
-deletes commits after a month, or because the table was set back, it is read from the files.
+The name of a stream is in the log, so the name of its directory has no meaning. For the stream with an empty
+name, the log has a null. Every commit of Headrace has the position. If the log has lost the position, because
+Delta deletes commits after a month, or because the table was set back, it is read from the files.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import pyarrow.parquet as pq
 from headrace.archive.delta_log import (
     LOG_DIRECTORY,
     damage_error,
+    explain_table_errors,
     raise_if_commit_empty,
     read_log,
-    table_errors_explained,
 )
 from headrace.archive.delta_schema import arrow_schema
 from headrace.archive.location import LIBRARY_MISSING_MESSAGE, ArchiveError, ArchiveLocation
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 # The keys of Headrace in the commits and in the properties of a table.
 POSITIONS_KEY = "headrace.archived"
-VACUUMED_KEY = "headrace.vacuumed"  # the time of the last vacuum, in milliseconds
+LAST_VACUUM_KEY = "headrace.vacuumed"  # the time of the last vacuum, in milliseconds
 ZONE_KEY = "headrace.zone"
 
 PARTITION_COLUMNS = ("stream", "date")
@@ -59,7 +59,7 @@ DIGEST_BYTES = 8
 OLD_LAYOUT_FOLDERS = ("_spark_metadata", "_headrace")  # directories of archives that earlier versions wrote
 
 # Days begin at different hours in different time zones, and an archive may be written in several of them.
-DAYS_APART_MAX = 2
+TIME_ZONE_DAYS_MAX = 2
 
 HISTORY_STEPS = (1, 20, 400, None)  # how many commits to read, newest first, in search of the positions
 
@@ -78,7 +78,7 @@ class ArchivedFile:
         logged_rows: The number of entries according to the log; None if the log has no number.
         size: Its size in bytes.
         first_ms: The time of its first entry in milliseconds; None if the log does not say.
-        last_ms: The same of its last entry.
+        last_ms: The time of its last entry in milliseconds; None if the log does not say.
         location: The archive.
     """
 
@@ -115,7 +115,7 @@ class ArchivedFile:
         """
         with self.location.open_parquet(self.path) as parquet:
             if (found := self.mismatch(parquet)) is not None:
-                hint = self.location.check_command_hint
+                hint = self.location.damage_check_hint
                 raise ArchiveError(f"{self.location}/{self.path} is damaged: it {found}{hint}")
             yield parquet
 
@@ -175,7 +175,7 @@ def is_list_of_pairs(kind: pa.DataType) -> bool:
     return bool(is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2)
 
 
-def new_digest() -> hashlib.blake2b:
+def new_digest_hash() -> hashlib.blake2b:
     """Return a new hash object, for the digest of a file's bytes."""
     return hashlib.blake2b(digest_size=DIGEST_BYTES)
 
@@ -187,25 +187,25 @@ def read_archive(location: ArchiveLocation) -> Archive:
         UsageError: if there is no archive.
         HeadraceError: if the store fails.
     """
-    with table_errors_explained(location):
+    with explain_table_errors(location):
         return archive_of_table(location, open_table(location))
 
 
-def read_files(location: ArchiveLocation) -> tuple[ArchivedFile, ...]:
+def read_file_list(location: ArchiveLocation) -> tuple[ArchivedFile, ...]:
     """Read which files an archive has, without opening any of them.
 
     Raises:
         UsageError: if there is no archive.
         HeadraceError: if the store fails.
     """
-    with table_errors_explained(location):
+    with explain_table_errors(location):
         return tuple(archived_files(location, open_table(location)))
 
 
 def archive_of_table(location: ArchiveLocation, table: DeltaTable) -> Archive:
     """Return the state of an archive whose table is open."""
     files = archived_files(location, table)
-    commit = newest_commit(table)
+    commit = newest_position_commit(table)
     recorded = recorded_positions(location, commit)
     positions = {s: each for s, each in recorded.items() if each.id != START or each.generation}
     unknown = [file for file in files if file.stream not in positions]
@@ -217,7 +217,7 @@ def archive_of_table(location: ArchiveLocation, table: DeltaTable) -> Archive:
     columns = pa.schema([column for column in schema if column.name not in PARTITION_COLUMNS])
     metadata = table.metadata()
     zone = metadata.configuration.get(ZONE_KEY) or "UTC"
-    vacuumed_text = str(commit.get(VACUUMED_KEY, ""))
+    vacuumed_text = str(commit.get(LAST_VACUUM_KEY, ""))
     vacuumed = int(vacuumed_text) if vacuumed_text.isdecimal() else None
     was_set_back = POSITIONS_KEY not in commit and bool(commit or files)
     return Archive(
@@ -296,7 +296,7 @@ def archived_through(location: ArchiveLocation) -> dict[str, str]:
     return read_archive(location).archived_through
 
 
-def newest_commit(table: DeltaTable) -> dict[str, Any]:
+def newest_position_commit(table: DeltaTable) -> dict[str, Any]:
     """Return the newest commit that has positions, or the commit that has set the table back since.
 
     Returns:
@@ -393,14 +393,14 @@ def highest_id(files: list[ArchivedFile]) -> EntryId:
     """Return the highest ID in the files of one stream; 0-0 if they have no entry."""
     dates = [file.date for file in files if file.date is not None]
     since = max(dates, default=datetime.date.min)
-    since -= min(datetime.timedelta(DAYS_APART_MAX), since - datetime.date.min)
+    since -= min(datetime.timedelta(TIME_ZONE_DAYS_MAX), since - datetime.date.min)
     latest = parse_id(START)
     for file in files:
         # Files without a date have times after all dates.
         may_be_higher = file.last_ms is None or file.last_ms >= latest[0]
         if may_be_higher and (file.date is None or file.date >= since):
             with file.open() as parquet:
-                latest = max(latest, highest_in_column(parquet.read(["id"]).column("id")))
+                latest = max(latest, highest_id_in_column(parquet.read(["id"]).column("id")))
     return latest
 
 
@@ -416,7 +416,7 @@ def split_ids(ids: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     return pc.list_element(parts, 0).cast(pa.uint64()), pc.list_element(parts, 1).cast(pa.uint64())
 
 
-def highest_in_column(ids: pa.ChunkedArray) -> EntryId:
+def highest_id_in_column(ids: pa.ChunkedArray) -> EntryId:
     """Return the highest of some IDs; 0-0 if there is none."""
     if len(ids) == 0:
         return parse_id(START)

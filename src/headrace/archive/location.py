@@ -102,7 +102,7 @@ class ArchiveLocation:
         return found | given
 
     def folder_store(self, folder: str) -> DeltaStorageHandler:
-        """Return the object store of a folder of the archive; its paths are those within the folder.
+        """Return the object store of a folder of the archive; paths are relative to the folder.
 
         The library decodes the URL of a store, but encodes each `%` of a path within it. So a path with a
         `%`, such as that of a partition, has to be part of the URL.
@@ -154,15 +154,15 @@ class ArchiveLocation:
             ) from gone
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
             raise ArchiveError(
-                f"{self}/{path} is damaged: {one_line(error)}{self.check_command_hint}"
+                f"{self}/{path} is damaged: {one_line(error)}{self.damage_check_hint}"
             ) from error
         except OSError as error:  # also a page whose checksum is wrong, or that cannot be decompressed
             raise ArchiveError(
-                f"{self}/{path} cannot be read: {one_line(error)}{self.check_command_hint}"
+                f"{self}/{path} cannot be read: {one_line(error)}{self.damage_check_hint}"
             ) from error
 
     @property
-    def check_command_hint(self) -> str:
+    def damage_check_hint(self) -> str:
         """What to append to an error about a damaged file: the command that lists all of them."""
         return f"; headrace check {self} lists damaged files"
 
@@ -174,7 +174,7 @@ class ArchiveLocation:
         """
         for path in paths:
             folder, _, name = path.rpartition("/")
-            with store_errors_explained(self), suppress(FileNotFoundError):
+            with explain_store_errors(self), suppress(FileNotFoundError):
                 self.filesystem(folder).delete_file(name)
 
 
@@ -236,7 +236,7 @@ def check_no_percent_escape(text: str) -> None:
 
 
 @contextmanager
-def store_errors_explained(location: ArchiveLocation) -> Iterator[None]:
+def explain_store_errors(location: ArchiveLocation) -> Iterator[None]:
     """Raise the errors of a store, and of its library, as one line.
 
     Raises:
@@ -258,7 +258,8 @@ def store_errors_explained(location: ArchiveLocation) -> Iterator[None]:
 def one_line(error: BaseException) -> str:
     """Return the message of a store's error as one line: its first line and its last one.
 
-    The library lists its layers between them, and may append the XML of the store, whose message is added.
+    The lines between list the layers of the library. If the library appends the XML of the store, the message
+    in this XML is added.
     """
     text = COLOR_CODE_PATTERN.sub("", str(getattr(error, "strerror", None) or error))
     message = XML_MESSAGE_PATTERN.search(text)

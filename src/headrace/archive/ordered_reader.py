@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.archive.files import DAYS_APART_MAX, ArchivedFile, split_ids
+from headrace.archive.files import TIME_ZONE_DAYS_MAX, ArchivedFile, split_ids
 from headrace.archive.rows import BATCH_ROWS, FileRowGroups, filter_id_range, may_contain, rows_per_batch
 from headrace.columns.time_formats import SLASHED_DATE_FORMAT, column_time_format
 from headrace.columns.value_texts import time_texts, to_encodable
@@ -68,8 +68,8 @@ def entries_in_order(
 def overlapping_row_groups(files: Iterable[ArchivedFile]) -> Iterator[list[RowGroupRange]]:
     """Yield row groups in order, overlapping ones together.
 
-    A day's directory may have entries with lower IDs than those of the days up to DAYS_APART_MAX before it,
-    but not than those of earlier days.
+    IDs in the directory of a day may be lower than IDs of the TIME_ZONE_DAYS_MAX days before it, but not
+    lower than IDs of earlier days.
     """
     by_day = sorted(files, key=lambda file: file.date or datetime.date.max)
     waiting: list[RowGroupRange] = []
@@ -90,7 +90,7 @@ def overlapping_row_groups(files: Iterable[ArchivedFile]) -> Iterator[list[RowGr
 
 def may_precede(date: datetime.date | None, day: datetime.date) -> bool:
     """Return whether directories after `day` may have entries before those of `date`."""
-    return date is None or (day - date).days < DAYS_APART_MAX
+    return date is None or (day - date).days < TIME_ZONE_DAYS_MAX
 
 
 def count_overlapping(ranges: list[RowGroupRange]) -> int:
@@ -145,8 +145,8 @@ def read_row_groups(cluster: list[RowGroupRange], fields: dict[str, pa.Field]) -
 def restore_types(batch: pa.RecordBatch, fields: dict[str, pa.Field]) -> pa.RecordBatch:
     """Return the columns with the types with which they were read from the server.
 
-    Times and dates with slashes become text. Parquet stores some types differently: times, also within
-    structs, without their zone.
+    Times, and dates with slashes, become text. Parquet stores some types differently: for example, times lose
+    their zone, also within structs.
     """
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.archive.files import DAYS_APART_MAX, EXACT_COLUMN, ArchivedFile, split_ids
+from headrace.archive.files import EXACT_COLUMN, TIME_ZONE_DAYS_MAX, ArchivedFile, split_ids
 from headrace.columns.layout import ENTRY_ROLES
 from headrace.columns.specs import ColumnSpec
 from headrace.errors import HeadraceError
@@ -24,7 +24,7 @@ KINDS_WITHOUT_FIELD = {
     "exact",
     *(role for role, _ in ENTRY_ROLES.values()),
 }  # kinds of columns that read no one field
-OWN_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # of an archive, not of fields
+ARCHIVE_COLUMNS = frozenset({"stream", "date", "id", "timestamp", "sequence"})  # not of entry fields
 BINARY_MAP_TYPE = pa.map_(pa.binary(), pa.binary())
 
 
@@ -46,7 +46,7 @@ def may_contain(file: ArchivedFile, after: str, upto: str) -> bool:
         return True
     days = (file.date - EPOCH).days
     first, last = (parse_id(each)[0] // DAY_MS for each in (after, upto))
-    return first - DAYS_APART_MAX <= days <= last + DAYS_APART_MAX
+    return first - TIME_ZONE_DAYS_MAX <= days <= last + TIME_ZONE_DAYS_MAX
 
 
 def has_fields_map(schema: pa.Schema) -> bool:
@@ -102,7 +102,7 @@ def sorted_by_id(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def typed_columns(schema: pa.Schema) -> list[pa.Field]:
     """Return the columns that store fields, in an archive with a column for each field."""
-    return [each for each in schema if each.name not in OWN_COLUMNS and each.name != EXACT_COLUMN]
+    return [each for each in schema if each.name not in ARCHIVE_COLUMNS and each.name != EXACT_COLUMN]
 
 
 def column_of_field(spec: ColumnSpec) -> str | None:
@@ -110,7 +110,7 @@ def column_of_field(spec: ColumnSpec) -> str | None:
 
     A field with the name of one of the archive's own columns has no column: its entries are in `_exact`.
     """
-    return None if spec.kind in KINDS_WITHOUT_FIELD or spec.name in OWN_COLUMNS else spec.name
+    return None if spec.kind in KINDS_WITHOUT_FIELD or spec.name in ARCHIVE_COLUMNS else spec.name
 
 
 def columns_to_read(schema: pa.Schema, specs: Sequence[ColumnSpec]) -> list[str]:

@@ -4,7 +4,7 @@
     sampled      ^       ^       ^       ^       ^        evenly, the first and the last one included
 
 Fields come and go over the days of an archive, so the sample has entries of several files. A file is sampled
-where its first row group begins, and the last one also where its last row group begins.
+at the beginning of its first row group; the last file also at the beginning of its last row group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.archive.rows import exact_as_map, exact_fields, has_fields_map
 SAMPLE_FILES = 8
 ENTRIES_PER_FILE = 100
 FILES_AT_ONCE = 4
-SCAN_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
+SCAN_BATCH_ROWS = 65_536  # rows of a file whose column `_exact` is read at a time
 
 
 def sample_and_unread_count(files: Sequence[ArchivedFile]) -> tuple[list[Mapping[bytes, bytes]], int]:
@@ -45,7 +45,7 @@ def evenly_spaced(files: Sequence[ArchivedFile], count: int) -> list[ArchivedFil
 
 
 def archived_sample(file: ArchivedFile, *, with_end: bool) -> list[Mapping[bytes, bytes]]:
-    """Return the fields of some entries of a file; of one with typed columns only entries in `_exact`."""
+    """Return the fields of some entries of a file; for a file of typed columns, only of those in `_exact`."""
     with file.open() as parquet:
         if has_fields_map(parquet.schema_arrow):
             return sample_of_maps(parquet, with_end)
@@ -53,7 +53,7 @@ def archived_sample(file: ArchivedFile, *, with_end: bool) -> list[Mapping[bytes
 
 
 def sample_of_maps(parquet: pq.ParquetFile, with_end: bool) -> list[Mapping[bytes, bytes]]:
-    """Return the first entries of the first row group of a file of maps; with_end: also of the last one."""
+    """Return the first entries of the first row group of a file of maps; with_end: also of its last."""
     columns = [name for name in ("fields", EXACT_COLUMN) if name in parquet.schema_arrow.names]
     count = parquet.num_row_groups
     found: list[Mapping[bytes, bytes]] = []
@@ -68,7 +68,7 @@ def sample_of_exact(parquet: pq.ParquetFile) -> list[Mapping[bytes, bytes]]:
     found: list[Mapping[bytes, bytes]] = []
     if EXACT_COLUMN not in parquet.schema_arrow.names:
         return found
-    for batch in parquet.iter_batches(SCAN_ROWS, columns=[EXACT_COLUMN]):
+    for batch in parquet.iter_batches(SCAN_BATCH_ROWS, columns=[EXACT_COLUMN]):
         exact = batch.column(EXACT_COLUMN)
         rows = exact_as_map(exact.filter(exact.is_valid()).slice(0, ENTRIES_PER_FILE - len(found)))
         found += [dict(pairs) for pairs in rows.to_pylist()]

@@ -23,13 +23,13 @@ from headrace.archive.delta_log import (
     ADDED_COUNTS_KEY,
     LAST_CHECKPOINT_FILE,
     LOG_DIRECTORY,
+    explain_table_errors,
     record_newest_version,
-    table_errors_explained,
 )
 from headrace.archive.files import (
+    LAST_VACUUM_KEY,
     PARTITION_COLUMNS,
     POSITIONS_KEY,
-    VACUUMED_KEY,
     Archive,
     ArchivedFile,
     archive_of_table,
@@ -65,7 +65,7 @@ class WrittenFile:
         rows: The number of entries.
         size: Its size in bytes.
         first_ms: The time of its first entry in milliseconds; None if no timestamp can represent it.
-        last_ms: The same of its last entry.
+        last_ms: The time of its last entry in milliseconds; None if no timestamp can represent it.
         exact_rows: The number of entries that are stored in `_exact`.
     """
 
@@ -103,20 +103,20 @@ class ArchiveTable:
     def __init__(self, location: ArchiveLocation, table: DeltaTable) -> None:
         self.location = location
         self._table = table
-        self._archive = archive_of_table(location, table)
-        self.positions: Positions = dict(self._archive.positions)
-        self._vacuumed_ms = self._archive.vacuumed_ms or int(time.time() * 1000)
+        self._opened_archive = archive_of_table(location, table)
+        self.positions: Positions = dict(self._opened_archive.positions)
+        self._vacuumed_ms = self._opened_archive.vacuumed_ms or int(time.time() * 1000)
         self._next_batch = (table.transaction_version(APPLICATION_ID) or 0) + 1
         self._synced_version = -1
 
     @property
-    def archive(self) -> Archive:
+    def opened_archive(self) -> Archive:
         """The state of the archive when it was opened."""
-        return self._archive
+        return self._opened_archive
 
     def recorded_streams(self) -> set[str]:
         """Return the streams that were ever archived to the table, as far as its log says so."""
-        with table_errors_explained(self.location):
+        with explain_table_errors(self.location):
             return recorded_streams(self.location, self._table)
 
     def commit(self, files: Iterable[WrittenFile], positions: Positions) -> None:
@@ -128,12 +128,12 @@ class ArchiveTable:
         """
         written = list(files)
         if lost := lost_files(self.location, written):
-            raise self._lost(lost)
+            raise self._lost_files_error(lost)
         mark = self._append(written, self.positions | positions)
         # A vacuum that began before the commit may have deleted files after they were checked.
         if lost := lost_files(self.location, written):
             self._undo(mark)
-            raise self._lost(lost)
+            raise self._lost_files_error(lost)
         self.positions |= positions
 
     def _append(self, files: list[WrittenFile], reached: Positions) -> str:
@@ -146,22 +146,22 @@ class ArchiveTable:
         properties = CommitProperties(
             custom_metadata={
                 POSITIONS_KEY: positions_text(reached),
-                VACUUMED_KEY: str(self._vacuumed_ms),
+                LAST_VACUUM_KEY: str(self._vacuumed_ms),
                 COMMIT_ID_KEY: mark,
                 ADDED_COUNTS_KEY: added_counts_json(files),
             },
             app_transactions=[Transaction(APPLICATION_ID, self._next_batch)],
         )
         try:
-            with table_errors_explained(self.location):
+            with explain_table_errors(self.location):
                 self._commit(actions, properties)
         except HeadraceError as error:
             if not isinstance(error.__cause__, CommitFailedError):
                 raise
             if not self._has_commit(mark):
-                raise self._conflict() from error
+                raise self._conflict_error() from error
         self.sync_log()
-        self._update()
+        self._load_new_commits()
         record_newest_version(self.location, self._table.version())
         self._next_batch += 1
         return mark
@@ -169,14 +169,14 @@ class ArchiveTable:
     def _undo(self, mark: str) -> None:
         """Restore the version before a commit of this job, with the positions of that version."""
         try:
-            with table_errors_explained(self.location):
+            with explain_table_errors(self.location):
                 history = self._table.history(HISTORY_COMMITS_READ)
                 version = next(commit["version"] for commit in history if commit.get(COMMIT_ID_KEY) == mark)
                 self._table.restore(version - 1, ignore_missing_files=True)
         finally:  # a trim goes by the positions
             self._append([], self.positions)
 
-    def _lost(self, paths: list[str]) -> HeadraceError:
+    def _lost_files_error(self, paths: list[str]) -> HeadraceError:
         """Return the error for files that another program has deleted or changed."""
         return HeadraceError(
             f"{self.location}: {plural(len(paths), 'file')} of this job, such as {paths[0]}, were deleted or "
@@ -189,21 +189,21 @@ class ArchiveTable:
 
         If the reply to a commit is lost, the library repeats the commit, which then conflicts with itself.
         """
-        with table_errors_explained(self.location):
+        with explain_table_errors(self.location):
             self._table.update_incremental()
             return any(
                 commit.get(COMMIT_ID_KEY) == mark for commit in self._table.history(HISTORY_COMMITS_READ)
             )
 
-    def _update(self) -> None:
+    def _load_new_commits(self) -> None:
         """Read the commits since the last one of this job. Raises HeadraceError if another job made one."""
-        with table_errors_explained(self.location):
+        with explain_table_errors(self.location):
             self._table.update_incremental()
             batch = self._table.transaction_version(APPLICATION_ID)
         if batch != self._next_batch:
-            raise self._conflict()
+            raise self._conflict_error()
 
-    def _conflict(self) -> HeadraceError:
+    def _conflict_error(self) -> HeadraceError:
         return HeadraceError(
             f"another job archives to {self.location} at the same time, or another program has replaced its "
             "entries. What this job wrote and did not commit does not count; run it again to archive it"
@@ -240,19 +240,19 @@ class ArchiveTable:
                 files count then.
         """
         if lost := lost_files(self.location, new):
-            raise self._lost(lost)
+            raise self._lost_files_error(lost)
         self._swap(old, new)
         # A vacuum that began before the commit may have deleted files after they were checked.
         if lost := lost_files(self.location, new):
             self._swap(new, old)
-            raise self._lost(lost)
+            raise self._lost_files_error(lost)
 
     def _swap(self, old: Sequence[WrittenOrArchivedFile], new: Sequence[WrittenOrArchivedFile]) -> None:
         """Commit that files replace others."""
         from deltalake import CommitProperties
 
         actions = [*(add_action(file, data_change=False) for file in new), *map(remove_action, old)]
-        with table_errors_explained(self.location):
+        with explain_table_errors(self.location):
             self._commit(
                 actions, CommitProperties(custom_metadata={ADDED_COUNTS_KEY: added_counts_json(new)})
             )
@@ -273,7 +273,7 @@ class ArchiveTable:
         old = [file for file in read_archive(self.location).files if file.date and file.date < date]
         if not old:
             return UpkeepResult()
-        with table_errors_explained(self.location):
+        with explain_table_errors(self.location):
             # The newest version: the files that this job has just merged are no conflict.
             open_table(self.location).delete(f"date < DATE '{date.isoformat()}'")
         self.sync_log()
@@ -289,9 +289,9 @@ class ArchiveTable:
         """
         now_ms = int(now.timestamp() * 1000)
         # The clock may have been set back.
-        if self._archive.vacuumed_ms is None or 0 <= now_ms - self._vacuumed_ms < VACUUM_EVERY_MS:
+        if self._opened_archive.vacuumed_ms is None or 0 <= now_ms - self._vacuumed_ms < VACUUM_EVERY_MS:
             return 0
-        with table_errors_explained(self.location):
+        with explain_table_errors(self.location):
             deleted = self._table.vacuum(
                 retention_hours=int(ORPHAN_RETENTION.total_seconds() // 3600), dry_run=False, full=True
             )

@@ -49,8 +49,8 @@ class TypedArchiveReader:
     def batches(self, files: Iterable[ArchivedFile], after: str, upto: str) -> Iterator[BatchAndMisfits]:
         """Yield the entries after one ID, up to and including another, file by file.
 
-        Each batch comes with the number of values that did not fit, for each of `decoded_fields`; an empty
-        list if all did.
+        Each batch comes with a list of counts: for each of `decoded_fields`, how many values did not fit. The
+        list is empty if all values fit.
 
         Raises:
             MalformedEntry: if the value of a column that is not nullable is missing, or does not fit.

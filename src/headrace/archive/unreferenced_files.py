@@ -3,8 +3,8 @@
     replaced    an earlier version of the table has them; its readers may still need them, for a week
     unknown     no version has them: a job was killed before its commit, or is running; or a commit is missing
 
-A killed job's entries are usually still in the stream, and the next job archives them. If the stream was
-trimmed, because a commit was lost, such a file has the only copy.
+A killed job's entries are usually still in the stream, and the next job archives them. If a commit was lost
+after the stream was trimmed, such a file has the only copy of its entries.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 import pyarrow.fs as pafs
 
-from headrace.archive.files import highest_in_column
-from headrace.archive.location import ArchiveLocation, store_errors_explained
+from headrace.archive.files import highest_id_in_column
+from headrace.archive.location import ArchiveLocation, explain_store_errors
 from headrace.archive.partitions import NULL_VALUE, folder_stream_name
 from headrace.errors import HeadraceError
 from headrace.positions.entry_ids import START, format_id, parse_id
@@ -33,7 +33,7 @@ class PresentFile:
 
 
 @dataclass(frozen=True)
-class UnarchivedEntries:
+class FileWithUnarchivedEntries:
     """A file that no version has, with entries that the table lacks.
 
     Attributes:
@@ -56,7 +56,7 @@ def present_files(location: ArchiveLocation) -> list[PresentFile]:
         HeadraceError: if the store fails.
     """
     found = []
-    with store_errors_explained(location):
+    with explain_store_errors(location):
         top = location.filesystem().get_file_info(pafs.FileSelector("", allow_not_found=True))
         for each in top:
             if each.is_file:
@@ -87,7 +87,7 @@ def old_and_orphan_files(
 
 def unarchived_entries(
     location: ArchiveLocation, file: PresentFile, archived_through: Mapping[str, str]
-) -> UnarchivedEntries | None:
+) -> FileWithUnarchivedEntries | None:
     """Return which entries of a file the table lacks by their IDs; None if it lacks none.
 
     Raises:
@@ -98,10 +98,10 @@ def unarchived_entries(
     stream = next(known, "" if name == NULL_VALUE else unquote(name))
     try:
         with location.open_parquet(file.path) as parquet:
-            highest = highest_in_column(parquet.read(["id"]).column("id"))
+            highest = highest_id_in_column(parquet.read(["id"]).column("id"))
     except (KeyError, ValueError) as error:
         raise HeadraceError(f"{file.path} has no IDs of entries") from error
     archived = archived_through.get(stream, START)
     if highest <= parse_id(archived):
         return None
-    return UnarchivedEntries(stream, format_id(highest), archived)
+    return FileWithUnarchivedEntries(stream, format_id(highest), archived)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from headrace.archive.files import ArchivedFile, new_digest
-from headrace.archive.location import ArchiveLocation, one_line, store_errors_explained
+from headrace.archive.files import ArchivedFile, new_digest_hash
+from headrace.archive.location import ArchiveLocation, explain_store_errors, one_line
 from headrace.errors import HeadraceError, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def file_sizes(location: ArchiveLocation, folder: str) -> dict[str, int]:
             return {path.name: path.stat().st_size for path in (location.path / folder).iterdir()}
         except OSError:
             return {}
-    with store_errors_explained(location):
+    with explain_store_errors(location):
         found = location.filesystem(folder).get_file_info(pafs.FileSelector("", allow_not_found=True))
     return {each.base_name: each.size for each in found if each.is_file}
 
@@ -112,7 +112,7 @@ def check_files(files: Sequence[ArchivedFile]) -> Iterator[tuple[ArchivedFile, F
 def check_archived_file(file: ArchivedFile) -> FileCheck:
     """Compare a file with its digest, and with what the table says of it."""
     logged = file.logged_rows
-    if (damage := byte_difference(file)) is not None:
+    if (damage := describe_byte_difference(file)) is not None:
         return FileCheck(damage, logged or 0)
     try:
         with file.location.open_parquet(file.path) as parquet:
@@ -134,11 +134,11 @@ def check_archived_file(file: ArchivedFile) -> FileCheck:
     return FileCheck(None, rows, logged is not None)
 
 
-def byte_difference(file: ArchivedFile) -> str | None:
+def describe_byte_difference(file: ArchivedFile) -> str | None:
     """Return how the bytes of a file differ from what it was written with; None if they do not."""
     folder, _, name = file.path.rpartition("/")
-    digest, size = new_digest(), 0
-    with store_errors_explained(file.location):
+    digest, size = new_digest_hash(), 0
+    with explain_store_errors(file.location):
         try:
             with file.location.filesystem(folder).open_input_stream(name) as stream:
                 while piece := stream.read(PIECE_BYTES):
@@ -194,7 +194,7 @@ def check_exclusive_commits(location: ArchiveLocation) -> None:
 
     folder = f"{PROBE_FOLDER}/{uuid.uuid4().hex}"
     uri, schema = f"{location.deltalake_uri}/{folder}", Schema([Field("n", PrimitiveType("long"))])
-    with store_errors_explained(location):
+    with explain_store_errors(location):
         DeltaTable.create(uri, schema, storage_options=location.storage_options())
         try:
             rounds = (count_probe_winners(location, uri, number) for number in itertools.count(1))

@@ -4,13 +4,13 @@
                                    1763670000000-0:3:1c27ab88 a07d…91 s3://lake/orders
 
 A line for each archive: the position in a commit of its table, the ID of the table, and where it is. Entries
-that all of them have may be trimmed, so a position is published after the commit and all its files are on
+that all archives have may be trimmed, so a position is published after the commit and all its files are on
 disk. An archive has a line, with 0-0, before it reads the first entry.
 
 The ID is that of the Delta table: it stays the same if the table is moved or set back. A line is only raised,
 except when the stream was recreated: then the archived position of the current stream replaces it; and when
 the table no longer has what was published. Earlier versions published one position for all archives, without
-an ID. Nothing raises it, and trimming stops until it is released.
+an ID. Nothing raises such a position, so trimming stops there until it is released.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Watermark:
 
     @property
     def archive_name(self) -> str:
-        """The location, or what else is known of the archive."""
+        """The location, otherwise the table ID; UNKNOWN_ARCHIVE_NAME if both are empty."""
         return self.location or self.table_id or UNKNOWN_ARCHIVE_NAME
 
     @property

@@ -8,8 +8,8 @@ from typing import Any
 
 import redis
 
-from headrace.archive.release import iter_watermarks
 from headrace.archive.watermark import Watermark, lower_watermark, raise_watermark
+from headrace.archive.watermark_release import iter_watermarks
 from headrace.client.connection_errors import CONNECTION_ERRORS
 from headrace.client.servers import Servers
 from headrace.client.write_timeouts import explain_timeouts

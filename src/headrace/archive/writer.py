@@ -27,8 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.archive.files import EXACT_COLUMN, new_digest, split_ids
-from headrace.archive.location import ArchiveLocation, store_errors_explained
+from headrace.archive.files import EXACT_COLUMN, new_digest_hash, split_ids
+from headrace.archive.location import ArchiveLocation, explain_store_errors
 from headrace.archive.partitions import partition_folder
 from headrace.archive.table import WrittenFile, sync_path
 from headrace.errors import HeadraceError
@@ -137,7 +137,7 @@ class DayFileWriter:
     def _flush(self) -> None:
         """Write the waiting rows as a row group."""
         table = pa.Table.from_batches(self._waiting)
-        with store_errors_explained(self._location):
+        with explain_store_errors(self._location):
             if self._writer is None:
                 self._writer = pq.ParquetWriter(
                     self._output, table.schema, compression="zstd", write_page_checksum=True
@@ -151,7 +151,7 @@ class DayFileWriter:
         if self._waiting:
             self._flush()
         assert self._writer is not None
-        with store_errors_explained(self._location):
+        with explain_store_errors(self._location):
             self._writer.close()
             path = self._output.finish()
         first, last = (ms if ms < FIRST_MS_TOO_LATE else None for ms in (self._first_ms, self._last_ms))
@@ -178,10 +178,10 @@ class ArchiveOutput:
         self._location = location
         self._stem = stem
         self._size = 0
-        self._digest = new_digest()
+        self._digest = new_digest_hash()
         self.closed = False
         self._partial: Path | None = None
-        with store_errors_explained(location):
+        with explain_store_errors(location):
             if location.is_local:
                 self._partial = location.path / f"{stem}.tmp"
                 self._partial.parent.mkdir(parents=True, exist_ok=True)

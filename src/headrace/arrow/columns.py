@@ -24,7 +24,7 @@ from headrace.structures import listpack, listpack_walk
 PLUS = cython.declare(cython.uchar, 43)
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
-EXPONENT = cython.declare(cython.int, 101)
+LETTER_E = cython.declare(cython.int, 101)
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 19)  # nineteen digits always fit a u64
 I64_MAX = cython.declare(cython.ulonglong, 9223372036854775807)
 TIMESTAMP_MS_MAX = cython.declare(cython.ulonglong, 9223372036854775)  # the maximum as microseconds
@@ -63,23 +63,23 @@ NON_FINITE_WORDS = (b"inf", b"infinity", b"nan")
 class Column:
     """The buffers of one column, and its value in the current entry.
 
-    kind         a key of KIND_NUMBERS
-    name         the field that it is read from
-    width        bytes of one value, for numbers and converted values
-    nullable     whether an entry may have no fitting value
-    low, high    the range of an integer, which is then multiplied by scale (times are integers, too)
-    convert      converts a text to width bytes, or raises ValueError; for "integer" only texts that are not
-                 integers, for "text" only to check them
-    utf8         whether the names of a map are text, in which bytes that are not UTF-8 are escaped
-    utf8_values  the same for its values
-    misfits      how many values did not fit the type; for a map, how many entries had to be escaped
+    kind          a key of KIND_NUMBERS
+    name          the field that it is read from
+    width         bytes of one value, for numbers and converted values
+    nullable      whether an entry may have no fitting value
+    low, high     the range of an integer, which is then multiplied by scale (times are integers, too)
+    convert       converts a text to width bytes, or raises ValueError. For the kind "integer" it is called
+                  only with texts that are not integers; for the kind "text" it only checks the text
+    utf8_names    whether the names of a map are text, in which bytes that are not UTF-8 are escaped
+    utf8_values   the same for its values
+    misfit_count  how many values did not fit the type; for a map, how many entries had to be escaped
     """
 
     kind: cython.int
     name: bytes
     width: cython.Py_ssize_t
     nullable: cython.bint
-    utf8: cython.bint
+    utf8_names: cython.bint
     utf8_values: cython.bint
     low: cython.longlong
     high: cython.longlong
@@ -89,7 +89,7 @@ class Column:
     offsets: GrowableBuffer
     values: GrowableBuffer
     nulls: cython.Py_ssize_t
-    misfits: cython.Py_ssize_t
+    misfit_count: cython.Py_ssize_t
     has_value: cython.bint  # whether the current entry has a fitting value, which is then:
     text_offset: cython.Py_ssize_t  # the offset and size of its text
     text_size: cython.Py_ssize_t
@@ -106,7 +106,7 @@ class Column:
         *,
         width: int = 8,
         nullable: bool = True,
-        utf8: bool = True,
+        utf8_names: bool = True,
         utf8_values: bool = True,
         low: int = -(1 << 63),
         high: int = (1 << 63) - 1,
@@ -117,7 +117,7 @@ class Column:
         self.name = name
         self.width = width
         self.nullable = nullable
-        self.utf8 = utf8
+        self.utf8_names = utf8_names
         self.utf8_values = utf8_values
         self.low = low
         self.high = high
@@ -128,7 +128,7 @@ class Column:
         self.values = growable_buffer.acquire()
         self.offsets.put_u32(0)
         self.nulls = 0
-        self.misfits = 0
+        self.misfit_count = 0
         self.has_value = False
         self.text_offset = 0
         self.text_size = 0
@@ -143,13 +143,13 @@ class Column:
     def matches_name(
         self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.bint:
-        """Return whether the name is the n bytes at `at`."""
+        """Return whether the n bytes at `at` are the column's name."""
         return len(self.name) == n and mem.compare(self.name, 0, p, at, n) == 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def name_is_element(self, p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bint:
-        """Return whether the name is the element of a listpack at `at`."""
+        """Return whether the listpack element at `at` is the column's name."""
         return listpack.element_equals(p, at, self.name, 0, len(self.name))
 
     @cython.cfunc
@@ -171,7 +171,7 @@ class Column:
         if self.is_integer:
             self.number = listpack_walk.integer(p, at)
         else:
-            self.text_offset = listpack_walk.text_at(p, at)
+            self.text_offset = listpack_walk.text_start(p, at)
             self.text_size = listpack_walk.text_size(p, at)
         return listpack_walk.next_at(p, at)
 
@@ -333,7 +333,7 @@ class Column:
         at: cython.Py_ssize_t = self.text_offset
         end: cython.Py_ssize_t = at + self.text_size
         text: bytes
-        while at < end and (48 <= p[at] <= 57 or PLUS <= p[at] <= POINT or p[at] | 32 == EXPONENT):
+        while at < end and (48 <= p[at] <= 57 or PLUS <= p[at] <= POINT or p[at] | 32 == LETTER_E):
             at += 1
         try:
             if at == end:
@@ -447,7 +447,7 @@ class Column:
         elif listpack_walk.is_integer(p, at):
             values.put_decimal(listpack_walk.integer(p, at))
         else:
-            values.put(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+            values.put(p, listpack_walk.text_start(p, at), listpack_walk.text_size(p, at))
         return self.offsets.put_u32(values.used)
 
     @cython.cfunc

@@ -49,8 +49,8 @@ FAILFAST = cython.declare(cython.int, 2)
 class RangeEncoder:
     """Encodes the entries of an iterator as one batch of one stream: encode(), then message().
 
-    rows, dropped          rows of the batch, and malformed entries that were omitted
-    entries_read, ms, seq  entries read, and the ID of the last of them
+    row_count, dropped_entries  rows of the batch, and malformed entries that were omitted
+    entries_read, ms, seq       entries read, and the ID of the last of them
     """
 
     columns: list[Column]
@@ -67,13 +67,13 @@ class RangeEncoder:
     node_columns: list[Column]  # for each of its fields
     # for the map: the names and the values of the current entry
     names: FieldNames
-    names_of_node: FieldNames
-    names_of_entry: FieldNames
+    node_names: FieldNames
+    entry_names: FieldNames
     must_escape: cython.bint  # whether some of its texts are not UTF-8
     value_offsets: GrowableBuffer  # where in the listpack the values are, u32 each
     run_appender: NodeRunAppender
-    rows: cython.Py_ssize_t
-    dropped: cython.Py_ssize_t
+    row_count: cython.Py_ssize_t
+    dropped_entries: cython.Py_ssize_t
     entries_read: cython.longlong
     work: cython.Py_ssize_t
     ms: cython.ulonglong
@@ -101,15 +101,15 @@ class RangeEncoder:
                 self.corrupt_column = column
         self.node = None
         self.node_columns = []
-        escape: cython.bint = self.map_column is not None and self.map_column.utf8
-        self.names_of_node = FieldNames(escape)
-        self.names_of_entry = FieldNames(escape)
-        self.names = self.names_of_node
+        escape: cython.bint = self.map_column is not None and self.map_column.utf8_names
+        self.node_names = FieldNames(escape)
+        self.entry_names = FieldNames(escape)
+        self.names = self.node_names
         self.must_escape = False
         self.value_offsets = GrowableBuffer(64)
         self.run_appender = NodeRunAppender(columns, self.keys, self.items)
-        self.rows = 0
-        self.dropped = 0
+        self.row_count = 0
+        self.dropped_entries = 0
         self.entries_read = 0
         self.work = 0
         self.ms = 0
@@ -154,7 +154,7 @@ class RangeEncoder:
         rows: cython.Py_ssize_t = appender.append(
             node,
             walk.at,
-            self.rows,
+            self.row_count,
             count - self.entries_read,
             WORK_MAX - self.work,
             entries.to_ms,
@@ -162,13 +162,13 @@ class RangeEncoder:
         )
         if rows == 0:
             return False
-        self.rows += rows
+        self.row_count += rows
         self.entries_read += rows
         self.work += appender.work
         self.ms = appender.ms
         self.seq = appender.seq
-        walk.piece_at = appender.run_end
-        walk.elements_left = 0
+        walk.next_element_at = appender.run_end
+        walk.entry_elements_left = 0
         return True
 
     @cython.ccall
@@ -197,14 +197,14 @@ class RangeEncoder:
         column: Column
         for column in self.columns:
             if column.kind == kinds.FIELDS_KIND:
-                message.add_map(column, self.rows, self.keys, self.items)
+                message.add_map(column, self.row_count, self.keys, self.items)
             else:
-                message.add(column, self.rows)
+                message.add(column, self.row_count)
         return message
 
-    def misfits(self) -> list[int]:
+    def misfit_counts(self) -> list[int]:
         """Return for each column how many values did not fit its type; an empty list if all fitted."""
-        counts = [column.misfits for column in self.columns]
+        counts = [column.misfit_count for column in self.columns]
         return counts if any(counts) else []
 
     @cython.ccall
@@ -215,8 +215,8 @@ class RangeEncoder:
             column.close()
         self.keys.close()
         self.items.close()
-        self.names_of_node.unique_names.close()
-        self.names_of_entry.unique_names.close()
+        self.node_names.unique_names.close()
+        self.entry_names.unique_names.close()
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -225,7 +225,7 @@ class RangeEncoder:
         p: cython.p_const_uchar = node.pack.p
         at: cython.Py_ssize_t = node.fields_at
         _: cython.longlong
-        names: FieldNames = self.names_of_node
+        names: FieldNames = self.node_names
         self.node = node
         self.node_columns.clear()
         names.offsets_in_pack.used = 0
@@ -256,40 +256,40 @@ class RangeEncoder:
         """Append the row of an entry: locate and parse all its values, then write them."""
         column: Column
         good: cython.bint = True
-        start: cython.Py_ssize_t = walk.piece_at
+        start: cython.Py_ssize_t = walk.next_element_at
         end: cython.Py_ssize_t = self._locate_values(walk, p)
         for column in self.columns:
             if column.kind >= kinds.TEXT_KIND:
                 if column.has_value and not column.parse(p):
-                    column.misfits += 1
+                    column.misfit_count += 1
                     good = self._handle_malformed(column)
             elif column.kind == kinds.FIELDS_KIND:
                 column.has_value = True
-                self.must_escape = column.utf8 and not self._is_utf8(p, column)
+                self.must_escape = column.utf8_names and not self._is_utf8(p, column)
                 if self.must_escape:
                     good = self._handle_not_utf8(column, end - start)
             elif column.kind != kinds.CORRUPT_KIND and not column.read_id(self.ms, self.seq):
-                good = self._handle_too_large(column)
+                good = self._handle_id_too_large(column)
             if not column.has_value and not column.nullable:
                 good = self._handle_malformed(column)
         self.work += end - start + CELL_WORK * len(self.columns)
         if walk.has_same_fields:  # its bytes do not contain the names, but a map does
-            self.work += self.names_of_node.unique_names.values.used
+            self.work += self.node_names.unique_names.values.used
         if not good and self.mode == DROPMALFORMED:
-            self.dropped += 1
+            self.dropped_entries += 1
         else:
             if not good and self.corrupt_column is not None:
                 self._store_corrupt(walk, self.corrupt_column)
             self._write(p)
-        walk.piece_at = end  # the walk continues there
-        walk.elements_left = 1
+        walk.next_element_at = end  # the walk continues there
+        walk.entry_elements_left = 1
         return good
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _locate_values(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
         """Locate the values of the columns; return the offset of the entry's last element."""
-        at: cython.Py_ssize_t = walk.piece_at
+        at: cython.Py_ssize_t = walk.next_element_at
         i: cython.longlong
         column: Column
         for column in self.columns:
@@ -297,7 +297,7 @@ class RangeEncoder:
         if not walk.has_same_fields:
             return self._locate_named_values(walk, p)
         if self.map_column is not None:
-            self.names = self.names_of_node
+            self.names = self.node_names
             self.value_offsets.used = 0
             for i in range(walk.field_count):
                 self.value_offsets.put_u32(at)
@@ -312,10 +312,10 @@ class RangeEncoder:
     @cython.exceptval(-1, check=False)
     def _locate_named_values(self, walk: EntryWalk, p: cython.p_const_uchar) -> cython.Py_ssize_t:
         """Locate the values of an entry that contains its fields' names."""
-        at: cython.Py_ssize_t = walk.piece_at
+        at: cython.Py_ssize_t = walk.next_element_at
         _: cython.longlong
         column: Column
-        names: FieldNames = self.names_of_entry
+        names: FieldNames = self.entry_names
         names.offsets_in_pack.used = 0
         self.value_offsets.used = 0
         for _ in range(walk.field_count):
@@ -343,7 +343,7 @@ class RangeEncoder:
     @cython.exceptval(-1, check=False)
     def _handle_not_utf8(self, column: Column, size: cython.Py_ssize_t) -> cython.bint:
         """Raise MalformedEntry, or let the map be escaped (null if it is too large). Return False."""
-        column.misfits += 1
+        column.misfit_count += 1
         if self.mode == FAILFAST:
             raise malformed.not_utf8_error(self.stream, self._entry_id())
         self.work += 4 * (size + self.names.total_bytes)
@@ -362,9 +362,9 @@ class RangeEncoder:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _handle_too_large(self, column: Column) -> cython.bint:
+    def _handle_id_too_large(self, column: Column) -> cython.bint:
         """Raise MalformedEntry, or make the value null, for an ID with a too large part. Return False."""
-        column.misfits += 1
+        column.misfit_count += 1
         column.has_value = False
         if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
             part: str = "sequence" if column.kind == kinds.SEQUENCE_KIND else "time"
@@ -379,7 +379,7 @@ class RangeEncoder:
     def _store_corrupt(self, walk: EntryWalk, column: Column) -> cython.void:
         """Store the whole entry in the column of corrupt records."""
         words: list[bytes] = []
-        while walk.next_piece():
+        while walk.next_field_or_value():
             words.append(walk.piece())
         column.converted_value = malformed.entry_json(self._entry_id(), words)
         column.has_value = True
@@ -392,13 +392,13 @@ class RangeEncoder:
         column: Column
         for column in self.columns:
             if column.kind == kinds.ID_KIND:
-                column.write_id(self.ms, self.seq, self.rows)
+                column.write_id(self.ms, self.seq, self.row_count)
             elif column.kind == kinds.FIELDS_KIND:
                 self._write_pairs(p, column)
             else:
-                column.write(p, self.rows)
-        self.rows += 1
-        return self.rows
+                column.write(p, self.row_count)
+        self.row_count += 1
+        return self.row_count
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -408,7 +408,7 @@ class RangeEncoder:
         names: FieldNames = self.names
         keys: Column = self.keys
         before: cython.uint = keys.values.used
-        if column.write_validity(self.rows):
+        if column.write_validity(self.row_count):
             keys.values.put(names.unique_names.values.p, 0, names.unique_names.values.used)
             for i in range(1, names.unique_names.offsets.used // 4):
                 keys.offsets.put_u32(before + mem.u32le(names.unique_names.offsets.p, 4 * i))

@@ -70,12 +70,12 @@ class FieldNames:
                 if name in latest:
                     self.repeated_flags.p[latest[name]] = 1
                 latest[name] = i
-        self._join(p, count, escape)
+        self._fill_unique_names(p, count, escape)
         return count
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _join(
+    def _fill_unique_names(
         self, p: cython.p_const_uchar, count: cython.Py_ssize_t, escape: cython.bint
     ) -> cython.Py_ssize_t:
         """Fill `unique_names`."""
@@ -96,7 +96,7 @@ def append_escaped(column: Column, p: cython.p_const_uchar, at: cython.Py_ssize_
     """Append the text of the element at `at`; escape each byte that is not UTF-8."""
     if listpack_walk.is_integer(p, at):
         return column.append_element(p, at)
-    column.values.put_escaped(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+    column.values.put_escaped(p, listpack_walk.text_start(p, at), listpack_walk.text_size(p, at))
     return column.offsets.put_u32(column.values.used)
 
 
@@ -105,7 +105,7 @@ def element_text(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> bytes:
     """Return the text of the element at `at`."""
     if listpack_walk.is_integer(p, at):
         return str(listpack_walk.integer(p, at)).encode()
-    return mem.to_bytes(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+    return mem.to_bytes(p, listpack_walk.text_start(p, at), listpack_walk.text_size(p, at))
 
 
 @cython.cfunc
@@ -116,7 +116,7 @@ def is_utf8_element(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.bi
         return mem.is_utf8(p, at + 1, p[at] & 0x3F)
     if listpack_walk.is_integer(p, at):
         return True
-    return mem.is_utf8(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+    return mem.is_utf8(p, listpack_walk.text_start(p, at), listpack_walk.text_size(p, at))
 
 
 @cython.cfunc
@@ -131,4 +131,4 @@ def same_text(p: cython.p_const_uchar, a: cython.Py_ssize_t, b: cython.Py_ssize_
     n = listpack_walk.text_size(p, a)
     if listpack_walk.text_size(p, b) != n:
         return False
-    return mem.compare(p, listpack_walk.text_at(p, a), p, listpack_walk.text_at(p, b), n) == 0
+    return mem.compare(p, listpack_walk.text_start(p, a), p, listpack_walk.text_start(p, b), n) == 0

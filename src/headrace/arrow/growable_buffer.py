@@ -209,7 +209,7 @@ def acquire() -> GrowableBuffer:
 
 @cython.ccall
 def release(buffer: GrowableBuffer) -> cython.void:
-    """Return a buffer to the pool, unless it is full or the buffer is too large."""
+    """Return a buffer to the pool; drop the buffer if it is too large or the pool is full."""
     if len(POOL) < POOL_BUFFERS_MAX and buffer.cap <= POOL_BUFFER_BYTES_MAX:
         buffer.used = 0
         buffer.last_id_second_digits = 0

@@ -138,15 +138,15 @@ class BatchMessage:
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _add_node(self, rows: cython.Py_ssize_t, nulls: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return _put_pair(self.field_nodes, rows, nulls)
+        return _put_two_int64(self.field_nodes, rows, nulls)
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _add_buffer(self, piece: GrowableBuffer | None) -> cython.Py_ssize_t:
         """Add a buffer to the body; None for a validity that is not needed."""
         if piece is None or piece.used == 0:
-            return _put_pair(self.buffer_spans, self.body_bytes, 0)
-        _put_pair(self.buffer_spans, self.body_bytes, piece.used)
+            return _put_two_int64(self.buffer_spans, self.body_bytes, 0)
+        _put_two_int64(self.buffer_spans, self.body_bytes, piece.used)
         self.body_buffers.append(piece)
         self.body_bytes += padded(piece.used)
         return self.body_bytes
@@ -179,7 +179,7 @@ def _put_vtable(
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _put_pair(to: GrowableBuffer, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _put_two_int64(to: GrowableBuffer, a: cython.Py_ssize_t, b: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Append two i64."""
     if to.used + 16 > to.cap:
         to.grow(16)

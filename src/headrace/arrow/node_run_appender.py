@@ -80,7 +80,7 @@ class NodeRunAppender(RunAppender):
                 self.can_append = False
             elif column.kind == kinds.FIELDS_KIND:
                 once: cython.bint = texts.offsets.used // 4 - 1 == self.pair_count
-                if not once or (column.utf8 and not are_utf8):
+                if not once or (column.utf8_names and not are_utf8):
                     self.can_append = False
         return self.can_append
 
@@ -173,7 +173,11 @@ class NodeRunAppender(RunAppender):
             at = _next_element(p, at)
             seq = mem.add_u64(node.seq, mem.as_unsigned(listpack_walk.integer(p, at)))
             at = _next_element(p, at)
-            if ms > kinds.TIMESTAMP_MS_MAX or seq > kinds.I64_MAX or stream_id.before(to_ms, to_seq, ms, seq):
+            if (
+                ms > kinds.TIMESTAMP_MS_MAX
+                or seq > kinds.I64_MAX
+                or stream_id.is_before(to_ms, to_seq, ms, seq)
+            ):
                 break
             for _ in range(self.pair_count):
                 offset += 4
@@ -276,7 +280,7 @@ class NodeRunAppender(RunAppender):
         ends: GrowableBuffer = self.items.offsets
         offsets: GrowableBuffer = column.offsets
         before: cython.Py_ssize_t = ends.used // 4 - 1
-        checked: cython.bint = column.utf8 and column.utf8_values
+        checked: cython.bint = column.utf8_names and column.utf8_values
         offset: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
         _: cython.Py_ssize_t
@@ -340,7 +344,7 @@ def _put_element(
         return True
     else:
         n = listpack_walk.text_size(p, at)
-        at = listpack_walk.text_at(p, at)
+        at = listpack_walk.text_start(p, at)
     if checked and not mem.is_utf8(p, at, n):
         return False
     if values.used + n > values.cap:

@@ -63,7 +63,7 @@ class WakeupSocket:
 
 
 class WakeupSocketPool:
-    """A pool of wakeup sockets. Each is used for one wait after the other.
+    """A pool of wakeup sockets. Each serves one wait at a time.
 
     They are reused and not closed, because another thread may still call wake() of one whose wait is over.
     Then the next wait ends early, and its caller waits again.

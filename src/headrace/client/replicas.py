@@ -124,7 +124,7 @@ class ReadReplicaTopology(Standalone):
             client = redis.Redis.from_pool(ConnectionPool(**settings))
             try:
                 client.ping()
-                if len(candidates) == 1 or _has_arrow(client):
+                if len(candidates) == 1 or _has_xarrow(client):
                     return client
             except CONNECTION_ERRORS:
                 client.close()
@@ -171,7 +171,7 @@ def require_replica(connection: Any) -> None:
         raise ServerUnavailable("the server is not a replica that is connected to its primary")
 
 
-def _has_arrow(client: Any) -> bool:
+def _has_xarrow(client: Any) -> bool:
     try:
         return client.execute_command("COMMAND INFO", "XARROW")[0] is not None
     except (ResponseError, IndexError):  # for example, no permission for COMMAND

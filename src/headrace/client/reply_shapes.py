@@ -204,11 +204,11 @@ def add_reply_checks(client: Any, url: str) -> Any:
     """
     callbacks: dict[str, Callable[..., Any]] = client.response_callbacks
     for name, shape in SHAPE_BY_COMMAND.items():
-        callbacks[name] = _guarded(url, name, shape, callbacks.get(name))
+        callbacks[name] = _checked_callback(url, name, shape, callbacks.get(name))
     return client
 
 
-def _guarded(
+def _checked_callback(
     url: str, name: str, shape: ReplyPredicate, convert: Callable[..., Any] | None
 ) -> Callable[..., Any]:
     def check(reply: object, **options: Any) -> Any:

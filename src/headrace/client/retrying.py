@@ -2,13 +2,14 @@
 
     not sent yet          no connection could be made      retried, whatever the request
     sent, no reply        it may have been executed        retried if it is repeatable, else an error
-    redirected, not now   MOVED, READONLY, LOADING ...     not executed: retried, there or later
+    redirected, not now   MOVED, READONLY, LOADING ...     not executed: retried at the named server, or later
     wrong password        AUTH_ERRORS                      never retried
 
-These are repeatable: reads (servers.py sends only these); removals and acknowledgements, whose count may
-then be too small; and XADD with an idempotent ID, if its caller says that it has one. For all others the
-caller gets the error (api/remote_backend.py: ConnectionLost), because only it knows what to do: an entry that
-is added again may be there twice, and a group read that is repeated skips the entries of the lost reply.
+These are repeatable: reads (servers.py sends only reads); removals and acknowledgements, whose count may then
+be too small; settings, and renewals of leases; and XADD with an idempotent ID, if its caller says that it has
+one. For all others the caller gets the error (api/remote_backend.py: ConnectionLost), because only the caller
+knows what to do: an entry that is added again may be there twice, and a group read that is repeated skips the
+entries of the lost reply.
 
 A restart takes seconds. A failover takes as long as the other servers need to agree on it.
 """

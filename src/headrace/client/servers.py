@@ -1,8 +1,8 @@
 """The servers at a URL: requests about streams, and connections to the servers that own the streams.
 
-    planning    client()            redis-py's, which finds the owners of keys
-                request(streams)    one round trip per shard, however many streams
-    data        open_raw(stream)    a connection to the server that owns the stream
+    planning    client()                 redis-py's, which finds the owners of keys
+                request_each(streams)    one round trip per shard, however many streams
+    data        open_raw(stream)         a connection to the server that owns the stream
 
 Error replies that ask for another server, or for the same one later, are raised as a lost connection
 (ServerUnavailable): MOVED, ASK, TRYAGAIN, CLUSTERDOWN, LOADING, READONLY, MASTERDOWN. The next open_raw()
@@ -106,11 +106,11 @@ class Servers:
         return isinstance(self._topology, Cluster)
 
     def client(self) -> Any:
-        """Return redis-py's client. That of a cluster finds the node of each key."""
+        """Return redis-py's client. For a cluster, the client finds the node of each key."""
         return self._topology.client()
 
     def close(self) -> None:
-        """Close the connections of the client, but not those of open_raw(). It may be used again."""
+        """Close the connections of the client, but not those of open_raw(). The client may be used again."""
         self._topology.close()
         self._owners_are_fresh = True  # the next client reads them
 
@@ -173,8 +173,8 @@ class Servers:
 
         return self.with_retries(work)
 
-    def request(self, streams: Iterable[str], enqueue: Callable[[Any, str], object]) -> dict[str, Any]:
-        """Do the same as request_many() with one command per stream; return its reply or error by stream."""
+    def request_each(self, streams: Iterable[str], enqueue: Callable[[Any, str], object]) -> dict[str, Any]:
+        """Send one command per stream, like request_many(); return the reply or error of each stream."""
         return {stream: replies[0] for stream, replies in self.request_many(streams, enqueue).items()}
 
     def wait_for_replica(self, reached: Mapping[str, str]) -> None:
@@ -189,16 +189,17 @@ class Servers:
         """Yield the names of all streams as the servers list them; a name may come twice."""
         return map(stream_name, self.client().scan_iter(count=SCAN_COUNT, _type="stream"))
 
-    def scan(self, pattern: str | re.Pattern[str]) -> list[str]:
+    def matching_streams(self, pattern: str | re.Pattern[str]) -> list[str]:
         """Return the streams, on all shards, whose whole names match (see client.stream_names); sorted."""
         matches = (re.compile(pattern, re.DOTALL) if isinstance(pattern, str) else pattern).fullmatch
         names = self.with_retries(lambda: set(self.iter_streams()))
         return sorted(name for name in names if matches(name))
 
     def wait_for_entries(self, after: Mapping[str, str], milliseconds: int) -> bool:
-        """Wait until a stream has an entry after its ID, at most so many milliseconds.
+        """Wait until a stream has an entry after its ID, but not longer than `milliseconds`.
 
-        No single XREAD can wait for streams of several slots of a cluster: then this sleeps for a moment.
+        No single XREAD can wait for streams of several slots of a cluster. For such streams, the call only
+        sleeps for a moment.
 
         Args:
             after: an ID for each stream.
@@ -220,7 +221,7 @@ class Servers:
 
         Streams of one owner may share a connection.
         """
-        return self.with_retries(lambda: self._topology.owner_of(stream_key(stream)))
+        return self.with_retries(lambda: self._topology.owner_node_name(stream_key(stream)))
 
     def open_raw(self, stream: str, reached: str | None = None) -> RawConnection:
         """Open a connection to the server that owns the stream.

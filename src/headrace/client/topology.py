@@ -81,7 +81,7 @@ class Standalone:
         """Return 0: all keys may be changed in one transaction."""
         return 0
 
-    def owner_of(self, key: bytes | None) -> str:
+    def owner_node_name(self, key: bytes | None) -> str:
         """Return an empty name: there is only one server, which owns all keys."""
         return ""
 
@@ -146,7 +146,7 @@ class Cluster:
         """Return the slot of the key."""
         return key_slot(key) if key is not None else 0
 
-    def owner_of(self, key: bytes | None) -> str:
+    def owner_node_name(self, key: bytes | None) -> str:
         """Return the name of the server that owns the key; keys of one server may share a connection."""
         return str(self._node(key).name)
 
@@ -155,7 +155,7 @@ class Cluster:
         return cluster.get_default_node() if key is None else cluster.get_node_from_key(key)
 
     def refresh(self) -> None:
-        """Read the slots from the servers again; if none replies, start from those of the URL."""
+        """Read the slots from the servers again; if none replies, start from the servers in the URL."""
         with self._lock:
             cluster = self._cluster
         try:
@@ -188,7 +188,7 @@ def topology_of(server: Any) -> Topology:
     if isinstance(server, RedisCluster):
         nodes = [(node.host, node.port) for node in server.nodes_manager.nodes_cache.values()]
         settings = _connection_settings(server.nodes_manager.connection_kwargs) | fixed
-        return Cluster(nodes, settings, _shown(nodes))
+        return Cluster(nodes, settings, _format_addresses(nodes))
     pool = getattr(server, "connection_pool", None)
     if not isinstance(pool, ConnectionPool):
         raise UsageError(f"{server!r} is neither a server URL nor a redis-py client")
@@ -202,7 +202,8 @@ def topology_of(server: Any) -> Topology:
         return Sentinel(redis.Redis.from_pool(copy), f"the master of {pool.service_name!r}")
     where = [(settings.get("host", settings.get("path", "a redis-py client")), settings.get("port", 0))]
     return Standalone(
-        redis.Redis.from_pool(ConnectionPool(max_connections=pool.max_connections, **settings)), _shown(where)
+        redis.Redis.from_pool(ConnectionPool(max_connections=pool.max_connections, **settings)),
+        _format_addresses(where),
     )
 
 
@@ -252,5 +253,5 @@ def _connection_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(nodes: list[tuple[str, int]]) -> str:
+def _format_addresses(nodes: list[tuple[str, int]]) -> str:
     return ",".join(f"{host}:{port}" if port else host for host, port in nodes)

@@ -117,7 +117,7 @@ def _parse_multi_host(kind: str, tls: bool, rest: str) -> ServerUrl:
         raise ValueError("the name of the service is missing: …/name")
     if kind == "cluster" and path:
         raise ValueError("a cluster has only database 0")
-    hosts = tuple(_host(name, DEFAULT_PORTS[kind]) for name in names.split(","))
+    hosts = tuple(_parse_host_and_port(name, DEFAULT_PORTS[kind]) for name in names.split(","))
     settings: dict[str, Any] = parse_url(f"redis{'s' * tls}://{login}{at}x/{db}{mark}{query}")  # type: ignore[no-untyped-call]
     del settings["host"]
     connection = settings.pop("connection_class", Connection)
@@ -162,7 +162,7 @@ def _check_database(text: str) -> None:
         raise ValueError(f"the database {text!r} is not a number")
 
 
-def _host(name: str, port: int) -> tuple[str, int]:
+def _parse_host_and_port(name: str, port: int) -> tuple[str, int]:
     parts = urlsplit(f"//{name}")
     if not parts.hostname:
         raise ValueError("a host name is missing")

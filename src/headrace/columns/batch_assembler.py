@@ -36,11 +36,11 @@ MALFORMED_MODE = "PERMISSIVE"
 class EncodedColumns:
     """The rows of some entries as an Arrow IPC message.
 
-    misfits: how many values of each column did not fit its type; empty if all did.
+    misfit_counts: how many values of each column did not fit its type; empty if all did.
     """
 
-    rows: int
-    misfits: Sequence[int]
+    row_count: int
+    misfit_counts: Sequence[int]
     message: bytes
 
 
@@ -72,32 +72,32 @@ class BatchAssembler:
     def assemble_converted(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]] | None:
         """Return the batch of a reply of XARROW to xarrow_arguments(), and how many misfits each column has.
 
-        None: a column of integers also has other texts. It is now requested as BINARY, so that
-        xarrow_arguments() has changed: send it again.
+        None: a column of integers also has other texts. That column is BINARY in xarrow_arguments() from now
+        on: send the request again with these arguments.
 
         Raises:
             ProtocolError: if it is not a reply to xarrow_arguments().
         """
-        if len(encoded.misfits) not in (0, len(self._specs)):
-            raise ProtocolError(f"a reply of XARROW counts {len(encoded.misfits)} columns")
+        if len(encoded.misfit_counts) not in (0, len(self._specs)):
+            raise ProtocolError(f"a reply of XARROW counts {len(encoded.misfit_counts)} columns")
         mixed = {
             n
-            for n, count in enumerate(encoded.misfits)
+            for n, count in enumerate(encoded.misfit_counts)
             if count and self._specs[n].kind == "integer" and "convert" in self._specs[n].settings
         }
         if not mixed <= self._text_columns:
             self._text_columns |= mixed
             return None
         arrays, converted = self._decode(encoded, self._text_columns)
-        misfits = list(encoded.misfits or [0] * len(self._specs))
+        misfits = list(encoded.misfit_counts or [0] * len(self._specs))
         for n, count in converted.items():
             misfits[n] = count
-        return self._with_stream(arrays, encoded.rows), misfits
+        return self._with_stream(arrays, encoded.row_count), misfits
 
     def assemble(self, encoded: EncodedColumns) -> tuple[pa.RecordBatch, list[int]]:
         """Return the batch of columns of encode_entries(), and the misfits of its columns."""
         arrays, _ = self._decode(encoded, self._nested_columns)  # the encoder has only checked nested values
-        return self._with_stream(arrays, encoded.rows), list(encoded.misfits)
+        return self._with_stream(arrays, encoded.row_count), list(encoded.misfit_counts)
 
     def _decode(self, encoded: EncodedColumns, as_text: set[int]) -> tuple[list[pa.Array], dict[int, int]]:
         """Return the columns; those of as_text are converted here, and their misfits are returned, too."""
@@ -111,8 +111,10 @@ class BatchAssembler:
                 batch.validate(full=True)
         except (pa.ArrowException, OSError, EOFError) as wrong:
             raise ProtocolError(f"not a record batch in a reply of XARROW: {wrong}") from None
-        if batch.num_rows != encoded.rows:
-            raise ProtocolError(f"a reply of XARROW with {batch.num_rows} instead of {encoded.rows} rows")
+        if batch.num_rows != encoded.row_count:
+            raise ProtocolError(
+                f"a reply of XARROW with {batch.num_rows} instead of {encoded.row_count} rows"
+            )
         arrays, misfits = list(batch.columns), {}
         for n in as_text:
             arrays[n], misfits[n] = convert_and_count_misfits(
@@ -183,7 +185,7 @@ def encode_entries(
     """Encode entries of a reply of XRANGE as XARROW would, with all types of the layout.
 
     Args:
-        entries: of each entry the two numbers of its ID and its fields (name, value, name, value ...); the
+        entries: for each entry, the two numbers of its ID and its fields (name, value, name, value ...); the
             IDs increase.
         layout: the columns.
         stream: the name of the stream, for errors.
@@ -200,9 +202,9 @@ def encode_entries(
         encoder = RangeEncoder(layout.new_columns(), stream, MALFORMED_MODE)
         try:
             more = encoder.encode(walk, len(entries))
-            if encoder.rows:
+            if encoder.row_count:
                 yield EncodedColumns(
-                    encoder.rows, encoder.misfits(), encoder.message().to_bytes(encoder.rows)
+                    encoder.row_count, encoder.misfit_counts(), encoder.message().to_bytes(encoder.row_count)
                 )
         finally:
             encoder.close()

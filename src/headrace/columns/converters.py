@@ -64,7 +64,10 @@ class DecimalConverter:
 
 @dataclass(frozen=True)
 class ScaledIntegerConverter:
-    """Converts an integer from low to high, times scale, to 64 bits; other texts by `fallback_converter`."""
+    """Multiplies an integer from `low` to `high` by `scale`, and returns 64 bits.
+
+    Other texts are converted by `fallback_converter`.
+    """
 
     low: int
     high: int

@@ -106,7 +106,7 @@ def quote_identifier(name: str) -> str:
 
 
 def with_declared(inferred: pa.Schema, declared: pa.Schema) -> pa.Schema:
-    """Return the inferred columns, or declared ones of the same name; then the other declared ones."""
+    """Return inferred columns, replaced by declared ones of the same name; then other declared ones."""
     own = {column.name: column for column in declared}
     columns = [own.pop(column.name, column) for column in inferred]
     return pa.schema([*columns, *own.values()])
@@ -164,10 +164,10 @@ class ColumnParser:
             kind = self._type()
             nullable = not self._accept("not", "null")
             metadata = {"comment": self._take("text")} if self._accept("comment") else None
-            fields.append(self._field(name, kind, nullable, metadata))
+            fields.append(self._new_field(name, kind, nullable, metadata))
         return fields
 
-    def _field(
+    def _new_field(
         self, name: str, kind: pa.DataType, nullable: bool, metadata: dict[str, str] | None = None
     ) -> pa.Field:
         """Return a field. UsageError for one that is always null and must not be."""
@@ -192,7 +192,7 @@ class ColumnParser:
         first = self._type()
         if word == "map":
             self._expect(",")
-            kind = pa.map_(self._field("key", first, False), pa.field("value", self._type()))
+            kind = pa.map_(self._new_field("key", first, False), pa.field("value", self._type()))
         else:
             kind = pa.list_(pa.field("element", first))
         self._expect(">")

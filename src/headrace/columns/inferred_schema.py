@@ -22,7 +22,7 @@ def inferred_schema(sample: Iterable[Mapping[bytes, bytes]]) -> pa.Schema:
     )
 
 
-def hidden_fields(sample: Iterable[Mapping[bytes, bytes]]) -> tuple[str, ...]:
+def fields_without_column(sample: Iterable[Mapping[bytes, bytes]]) -> tuple[str, ...]:
     """Return the field names of a sample that cannot be columns: they are reserved, or not UTF-8."""
     names = dict.fromkeys(name for entry in sample for name in entry)
     return tuple(name.decode(errors="backslashreplace") for name in names if not column_name(name))

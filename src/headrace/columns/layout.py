@@ -42,9 +42,9 @@ ENTRY_COLUMNS = pa.schema(
     ]
 )
 MAP_SETTINGS = {
-    (pa.string(), pa.string()): {"utf8": True},
-    (pa.string(), pa.binary()): {"utf8": True, "utf8_values": False},
-    (pa.binary(), pa.binary()): {"utf8": False},
+    (pa.string(), pa.string()): {"utf8_names": True},
+    (pa.string(), pa.binary()): {"utf8_names": True, "utf8_values": False},
+    (pa.binary(), pa.binary()): {"utf8_names": False},
 }
 FIELD_TYPES_TEXT = (
     "string, binary, bool, int8 to int64, float32, float64, date32, decimal128, timestamp[us], or (of JSON) "
@@ -58,8 +58,8 @@ class ArrowLayout:
     Attributes:
         schema: the schema of the batches.
         specs: how each column is made.
-        decoded_specs: those of the columns that a decoder makes: all but the name of the stream.
-        decoded_fields: the fields of the schema for these.
+        decoded_specs: the specs of the columns that a decoder makes: all columns but the stream's name.
+        decoded_fields: the fields of the schema for the same columns.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -90,7 +90,8 @@ class ArrowLayout:
     def server_can_encode(self) -> bool:
         """Whether XARROW can encode the columns, perhaps some of them as texts that are converted later.
 
-        It cannot if a text that does not convert must be an error, or put the entry into another column.
+        False if a text that cannot be converted must be an error, or must put the whole entry into the column
+        `_corrupt_record`; or if there are too many columns.
         """
         converted = [spec for spec in self.specs if "convert" in spec.settings]
         strict = any(spec.kind == "corrupt" for spec in self.specs) or not all(
@@ -100,7 +101,7 @@ class ArrowLayout:
 
 
 def column_spec(field: pa.Field, default_format: str) -> ColumnSpec:
-    """Return how a column is made. default_format: of times, for a column whose comment has no format.
+    """Return how a column is made. default_format: the format of times if the comment sets none.
 
     Raises:
         UsageError: if its type cannot be read.

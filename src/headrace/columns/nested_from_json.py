@@ -50,7 +50,7 @@ class NestedConverter:
         """
         try:
             if isinstance(text, bytes):  # the decoder's check, stricter than the conversion of the text later
-                return self._read_with_spare_stack(text.decode(), STACK_MARGIN)
+                return self._read_with_stack_margin(text.decode(), STACK_MARGIN)
             value = json.loads(text, parse_float=decimal.Decimal)
             return _reader(self.kind, EPOCH_UNITS_PER_SECOND.get(self.time_format, 1000), self.nullable)(
                 value
@@ -58,9 +58,9 @@ class NestedConverter:
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
-    def _read_with_spare_stack(self, text: str, frames: int) -> Any:
+    def _read_with_stack_margin(self, text: str, frames: int) -> Any:
         """Read with `frames` more frames on the stack: what passes the check can be converted later."""
-        return self._read_with_spare_stack(text, frames - 1) if frames else self(text)
+        return self._read_with_stack_margin(text, frames - 1) if frames else self(text)
 
 
 def is_nested(kind: pa.DataType) -> bool:

@@ -6,8 +6,8 @@
                           time, the digits of the fraction (0, 3 or 6), the zone (nothing, Z or +01:00)
     auto                  reads epoch_ms and iso8601; writes epoch_ms
 
-A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601:T3Z'`. That of a DATE
-is ISO 8601, or with the comment 'yyyy/mm/dd' 2026/03/01.
+A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601:T3Z'`. A DATE is written
+in ISO 8601, or as 2026/03/01 with the comment 'yyyy/mm/dd'.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ UNITS_BY_DIGITS = {"0": "s", "3": "ms", "6": "us"}
 
 @dataclass(frozen=True)
 class IsoStyle:
-    """A style of ISO 8601. unit: the Arrow unit with these digits; utc_offset: that of the zone."""
+    """A style of ISO 8601.
+
+    unit: the Arrow unit with the style's digits of the fraction. utc_offset: the offset of `zone`.
+    """
 
     strftime_format: str
     unit: str

@@ -55,8 +55,8 @@ def to_encodable(column: pa.Array, timestamp_format: str) -> pa.Array:
 
     Args:
         column: A column of any type.
-        timestamp_format: How timestamps are written, a value of the option timestampFormat or
-            EXACT_MS_FORMAT; SLASHED_DATE_FORMAT, for a column of dates.
+        timestamp_format: How timestamps are written: a value of the option timestampFormat, or
+            EXACT_MS_FORMAT. For a column of dates, SLASHED_DATE_FORMAT writes them with slashes.
 
     Raises:
         UsageError: if a value has no text; the message describes the value. Its row is found by
@@ -150,7 +150,7 @@ def convert_time_column(column: pa.Array, timestamp_format: str) -> pa.Array:
     if style is not None:
         return _styled_texts(column, style)
     if timestamp_format != "iso8601":
-        return _milliseconds(column) if kind.unit == "s" or timestamp_format == EXACT_MS_FORMAT else column
+        return _to_milliseconds(column) if kind.unit == "s" or timestamp_format == EXACT_MS_FORMAT else column
     return _iso_texts(column, "T", FRACTION_DIGITS[kind.unit], "" if kind.tz is None else "Z")
 
 
@@ -227,21 +227,23 @@ def _date_texts(column: pa.Array) -> pa.Array:
     return _texts_by_range(
         days,
         (FIRST_DAY_NUMBER, LAST_DAY_NUMBER),
-        lambda near: near.cast(pa.int32()).cast(pa.date32()).cast(pa.string()),
+        lambda part: part.cast(pa.int32()).cast(pa.date32()).cast(pa.string()),
         date_text,
     )
 
 
-def _texts_by_range(numbers: pa.Array, limits: tuple[int, int], near: Any, far: Any) -> pa.Array:
+def _texts_by_range(
+    numbers: pa.Array, limits: tuple[int, int], format_with_arrow: Any, format_with_python: Any
+) -> pa.Array:
     """Return the texts of numbers: those within the limits formatted as a column, the others one by one."""
     extremes = pc.min_max(numbers)
     smallest, largest = extremes["min"].as_py(), extremes["max"].as_py()
     if smallest is None or (limits[0] <= smallest and largest <= limits[1]):
-        return near(numbers)
-    is_far = pc.or_(pc.less(numbers, limits[0]), pc.greater(numbers, limits[1]))
-    texts = near(pc.if_else(is_far, pa.scalar(None, numbers.type), numbers))
-    rest = [far(number) for number in numbers.filter(is_far).to_pylist()]
-    return pc.replace_with_mask(texts, is_far, pa.array(rest, pa.string()))
+        return format_with_arrow(numbers)
+    is_outside = pc.or_(pc.less(numbers, limits[0]), pc.greater(numbers, limits[1]))
+    texts = format_with_arrow(pc.if_else(is_outside, pa.scalar(None, numbers.type), numbers))
+    rest = [format_with_python(number) for number in numbers.filter(is_outside).to_pylist()]
+    return pc.replace_with_mask(texts, is_outside, pa.array(rest, pa.string()))
 
 
 def date_text(days: int) -> str:
@@ -274,7 +276,7 @@ def _iso_texts(column: pa.Array, between: str, digits: int, zone: str, shift_sec
     written = UNITS_BY_FRACTION_DIGITS[digits]
     finer = max(1, UNITS_PER_SECOND[written] // per_second)
 
-    def near(part: pa.Array) -> pa.Array:
+    def format_with_arrow(part: pa.Array) -> pa.Array:
         times = part.cast(pa.timestamp(unit))
         if shift_seconds:
             times = pc.add(times, pa.scalar(shift_seconds * per_second, pa.duration(unit)))
@@ -283,14 +285,14 @@ def _iso_texts(column: pa.Array, between: str, digits: int, zone: str, shift_sec
             times = pc.floor_temporal(times, unit=TEMPORAL_UNITS[written])
         return pc.strftime(times.cast(pa.timestamp(written)), f"%Y-%m-%d{between}%H:%M:%S{zone}")
 
-    def far(number: int) -> str:
+    def format_with_python(number: int) -> str:
         days, ticks = divmod(number + shift_seconds * per_second, DAY_SECONDS * per_second)
         clock = _clock_text(ticks * finer, per_second * finer, digits)
         return f"{date_text(days)}{between}{clock}{zone}"
 
     day = DAY_SECONDS * per_second  # a day of distance from the limits leaves space for the zone
     limits = ((FIRST_DAY_NUMBER + 1) * day, LAST_DAY_NUMBER * day - 1)
-    return _texts_by_range(numbers, limits, near, far)
+    return _texts_by_range(numbers, limits, format_with_arrow, format_with_python)
 
 
 def _styled_texts(column: pa.Array, style: IsoStyle) -> pa.Array:
@@ -299,7 +301,7 @@ def _styled_texts(column: pa.Array, style: IsoStyle) -> pa.Array:
     return _iso_texts(column, between, digits, style.zone, int(style.utc_offset.total_seconds()))
 
 
-def _milliseconds(column: pa.Array) -> pa.Array:
+def _to_milliseconds(column: pa.Array) -> pa.Array:
     kind = column.type
     try:
         return column.cast(pa.timestamp("ms", kind.tz))
@@ -322,7 +324,7 @@ def _time_texts_of_day(column: pa.Array) -> pa.Array:
     numbers = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64()).cast(pa.int64())
     storage = pa.int32() if column.type.bit_width == 32 else pa.int64()
 
-    def far(number: int) -> str:
+    def format_with_python(number: int) -> str:
         if number != day:
             raise UsageError(f"a time of day of {number} {unit}, which is not within a day")
         return _clock_text(number, per_second, digits)
@@ -330,8 +332,8 @@ def _time_texts_of_day(column: pa.Array) -> pa.Array:
     return _texts_by_range(
         numbers,
         (0, day - 1),
-        lambda near: near.cast(storage).cast(column.type).cast(pa.string()),
-        far,
+        lambda part: part.cast(storage).cast(column.type).cast(pa.string()),
+        format_with_python,
     )
 
 

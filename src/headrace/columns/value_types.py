@@ -62,7 +62,7 @@ def value_type(value: bytes) -> str:
 
 
 def common_type(one: str | None, other: str) -> str:
-    """Return the type that holds the values of both types."""
+    """Return the type that holds the values of both types; `other` if `one` is None."""
     if one is None or one in (other, MISSING_TYPE):
         return other
     if other == MISSING_TYPE:

@@ -164,7 +164,7 @@ class Arguments:
         return self.at < len(self.argv)
 
     @cython.ccall
-    def remaining(self) -> cython.Py_ssize_t:
+    def remaining_count(self) -> cython.Py_ssize_t:
         """Return how many arguments are left."""
         return len(self.argv) - self.at
 
@@ -190,8 +190,8 @@ class Arguments:
 
     @cython.ccall
     def take_option(self, word: bytes) -> cython.bint:
-        """Step over the keyword as take_flag() does, but only if another argument follows as its value."""
-        return self.remaining() >= 2 and self.take_flag(word)
+        """Step over the keyword if it is next and its value follows; return whether it was stepped over."""
+        return self.remaining_count() >= 2 and self.take_flag(word)
 
     @cython.ccall
     def next_integer(self) -> cython.longlong:

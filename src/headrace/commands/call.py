@@ -50,25 +50,25 @@ TIMEOUT_REPLY_WRITERS: dict[str, Callable[[Call], None]] = {
 
 @cython.final
 @cython.cclass
-class Policy:
+class CallerPolicy:
     """How commands run for a kind of caller (client, script, rule, log); engine/dispatch.py lists them."""
 
     may_block: cython.bint
     replies_with_errors: cython.bint  # an error becomes the reply; otherwise it is raised
     counted_in_stats: cython.bint  # in the statistics of commands
-    leaves_out_unreadable: cython.bint  # removals: commands/stream/unreadable_removals.py
+    leaves_out_unreadable_removals: cython.bint  # see commands/stream/left_out_removals.py
 
     def __init__(
         self,
         may_block: cython.bint = False,
         replies: cython.bint = True,
         counted: cython.bint = True,
-        leaves_out_unreadable: cython.bint = False,
+        leaves_out_unreadable_removals: cython.bint = False,
     ) -> None:
         self.may_block = may_block
         self.replies_with_errors = replies
         self.counted_in_stats = counted
-        self.leaves_out_unreadable = leaves_out_unreadable
+        self.leaves_out_unreadable_removals = leaves_out_unreadable_removals
 
 
 @cython.final
@@ -88,7 +88,7 @@ class Call:
     command: Public[Command]
     argv: Public[list[bytes]]
     now: Public[cython.longlong]  # milliseconds since 1970
-    policy: Public[Policy]
+    policy: Public[CallerPolicy]
     effects: Effects  # only while they are `recording` should a command build the arguments of record()
     effect_items: list[tuple[int, list[bytes]]]  # the items of effects: saves record() a look-up
     _arguments: Arguments
@@ -99,7 +99,7 @@ class Call:
         keyspace: Keyspace,
         server: ServerInterface,
         effects: Effects,
-        policy: Policy,
+        policy: CallerPolicy,
     ) -> None:
         self.engine = engine
         self.keyspace = keyspace
@@ -148,7 +148,7 @@ class Call:
         _finish_change(self, key, cls, event, effect)
 
     @cython.ccall
-    def finish_change_and_retry(
+    def finish_change_and_retry_waiters(
         self, key: bytes, cls: str, event: bytes, effect: list[bytes] | None
     ) -> cython.void:
         """Do what finish_change() does, and retry clients blocked on the key after the command."""
@@ -166,13 +166,13 @@ class Call:
     def notify(self, cls: str, event: bytes, key: bytes) -> cython.void:
         """Publish an event of the key, if its class (a letter, see keyspace/events.py) is enabled."""
         if self.keyspace.settings.notify_keyspace_events:
-            self.keyspace.events.notify(cls, event, key, self.database.index)
+            self.keyspace.notifier.notify(cls, event, key, self.database.index)
 
     @cython.ccall
     def count_lookup(self, key: bytes, value: object) -> cython.void:
-        """Count a hit or, if the value is None, a miss, with its event keymiss.
+        """Count a hit, or a miss if the value is None. A miss also publishes the event `keymiss`.
 
-        For commands that read a key and write; for read-only commands find() does it.
+        Commands that read a key and write call this. For read-only commands Database.find() counts.
         """
         if self.keyspace.counts_lookups:
             return
@@ -192,7 +192,7 @@ class Call:
         wait_class: Hashable = None,
         may_be_served: Callable[[Database, bytes], bool] | None = None,
     ) -> cython.void:
-        """Block the session until `serve` replies or the deadline passes. Policy.may_block must be set.
+        """Block the session until `serve` replies or the deadline passes. CallerPolicy.may_block must be set.
 
         Args:
             keys: the command is retried when one of them has new data.
@@ -219,7 +219,7 @@ class Call:
             wait_class,
             may_be_served,
         )
-        self.session.waiting = waiter
+        self.session.waiter = waiter
         self.keyspace.blocking.add_waiter(waiter)
 
 
@@ -231,7 +231,7 @@ def _finish_change(call: Call, key: bytes, cls: str, event: bytes, effect: list[
     database: Database = call.database
     database.mark_modified(key)
     if call.keyspace.settings.notify_keyspace_events:
-        call.keyspace.events.notify(cls, event, key, database.index)
+        call.keyspace.notifier.notify(cls, event, key, database.index)
     if call.effects.recording and effect is not None:
         call.effect_items.append((database.index, effect))
     return 0

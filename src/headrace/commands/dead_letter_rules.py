@@ -44,14 +44,15 @@ def check_dead_letter_stream(call: Call, key: bytes, rules: GroupRules) -> None:
 def check_value_to_store(
     call: Call, database: Database, key: bytes, value: object, moved: object = None
 ) -> None:
-    """Check the rules of all groups of a value that is to be stored at the key.
+    """Check the dead-letter rules of all groups of a value before it is stored at the key.
 
     Args:
-        moved: the value, if it is moved from another key; None if it is new or a copy. A group of a moved
-            value may name the new key as DEAD-LETTER: the default stream replaces it.
+        moved: the value, if it is moved from another key; None if it is new or a copy. The rule DEAD-LETTER
+            of a moved value may name the new key: its dead letters then go to the default stream.
 
     Raises:
-        InvalidRule, CommandError: as check_dead_letter_stream() does.
+        InvalidRule: if one of the streams must not get dead letters.
+        CommandError: if its key does not hold a stream, or the user may not add to it.
     """
     if not isinstance(value, Stream) or not value.may_have_rules or call.replayed():
         return

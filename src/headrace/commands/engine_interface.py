@@ -41,13 +41,16 @@ class AuthorizationInterface(Protocol):
         """Log the session in and return True if the password is right; else log the denial, return False."""
 
     def refresh_sessions(self, caller: Session | None) -> None:
-        """Apply changed users to all sessions; close those whose user was deleted or lost a channel."""
+        """Apply changed users to all sessions.
+
+        A session is closed if its user was deleted, or may no longer use a channel that it subscribes to.
+        """
 
     def check_commands(self, session: Session, names: Iterable[bytes], key: bytes, now_ms: int) -> None:
         """Raise CommandError if the user may not run one of these commands on the key."""
 
     def check_key(self, session: Session, command: bytes, key: bytes, now_ms: int) -> None:
-        """Raise CommandError if the user may not run the command, which writes, on the key."""
+        """Raise CommandError if the user may not run the given write command on the key."""
 
 
 class TimingInterface(Protocol):
@@ -80,7 +83,7 @@ class WriteGateInterface(Protocol):
 
     @property
     def paused_sessions(self) -> Sized:
-        """The requests that wait for the end of a pause."""
+        """The sessions whose request waits for the end of a pause."""
 
     @property
     def may_reject(self) -> bool:
@@ -89,8 +92,11 @@ class WriteGateInterface(Protocol):
     def check_script(self, session: Session) -> None:
         """Raise CommandError if no script may run now."""
 
-    def check_script_may_write(self, session: Session, allow_oom: bool) -> None:
-        """Raise CommandError if a script that may write may not run now."""
+    def check_writing_script_start(self, session: Session, allow_oom: bool) -> None:
+        """Raise CommandError if no script that declares writes may start now.
+
+        allow_oom: permit the script although memory is full.
+        """
 
     def check_script_write(self, session: Session, origin: str) -> None:
         """Raise CommandError if a script may not write now. origin: the script and the line that writes."""
@@ -144,10 +150,13 @@ class EngineInterface(Protocol):
         """Close another client's session."""
 
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
-        """End the session's wait, as at its deadline or with the error; return False if it does not wait."""
+        """End the wait of a blocked session; return whether it was blocked. Paused requests stay paused.
+
+        error: the reply; None sends the reply to a timeout.
+        """
 
     def unwatch(self, session: Session) -> None:
         """Remove all watches of the session."""
 
     def set_active_expiry(self, on: bool) -> None:
-        """Set whether tick() deletes expired keys; otherwise only an access to a key does."""
+        """Set whether tick() deletes expired keys. If off, an expired key is deleted only on access."""

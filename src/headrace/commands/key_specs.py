@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 class KeySpec(NamedTuple):
-    """Where one or several keys of a command are, and how it uses them."""
+    """Where one or several keys of a command are, and how the command uses them."""
 
     flags: KeyFlags
     span: Span  # none if the keys are found by the row's function
@@ -75,20 +75,22 @@ def _parse_key_spec(text: str) -> KeySpec:
     span = parse_span(where)
     if not word:
         last = span.last - span.first if span.last > 0 else span.last
-        return KeySpec(tuple(flags.split()), span, _index(span.first), _range(last, span.step, 0))
+        return KeySpec(
+            tuple(flags.split()), span, _begin_search_index(span.first), _find_keys_range(last, span.step, 0)
+        )
     if word == "numkeys":
         numbers = {b"keynumidx": 0, b"firstkey": 1, b"keystep": span.step}
         find: dict[bytes, Any] = {b"type": b"keynum", b"spec": numbers}
-        return KeySpec(tuple(flags.split()), Span(), _index(span.first), find)
+        return KeySpec(tuple(flags.split()), Span(), _begin_search_index(span.first), find)
     begin = {b"type": b"keyword", b"spec": {b"keyword": word.encode(), b"startfrom": span.first}}
-    return KeySpec(tuple(flags.split()), Span(), begin, _range(-1, 1, 2))
+    return KeySpec(tuple(flags.split()), Span(), begin, _find_keys_range(-1, 1, 2))
 
 
-def _index(first: int) -> dict[bytes, Any]:
+def _begin_search_index(first: int) -> dict[bytes, Any]:
     return {b"type": b"index", b"spec": {b"index": first}}
 
 
-def _range(last: int, step: int, limit: int) -> dict[bytes, Any]:
+def _find_keys_range(last: int, step: int, limit: int) -> dict[bytes, Any]:
     """Return a range; its last key is `last` after the first one, or counted from the end if negative."""
     return {b"type": b"range", b"spec": {b"lastkey": last, b"keystep": step, b"limit": limit}}
 

@@ -33,7 +33,7 @@ class ReplicationInterface:
     This base class is for a database without a server: a primary without replicas.
     """
 
-    def role(self) -> list[object]:
+    def role_reply(self) -> list[object]:
         """Return ROLE's reply."""
         return [b"master", 0, []]
 
@@ -78,7 +78,7 @@ class ReplicationInterface:
 
     # A replica that is connected to this server.
 
-    def stream_dialect(self, session: Session) -> str:
+    def replication_dialect(self, session: Session) -> str:
         """Return the stream's dialect (replication/stream_dialect.py); empty if none was requested."""
         return ""
 
@@ -86,7 +86,7 @@ class ReplicationInterface:
         """Store one option that a replica announces by REPLCONF; `option` is in lower case.
 
         Options: listening-port, ip-address, capa, rdb-only, rdb-filter-only, version, headrace-translation.
-        ACK and GETACK are handled before. Raises CommandError if the option is unknown or its value invalid.
+        The caller handles ACK and GETACK. Raises CommandError if the option is unknown or its value invalid.
         """
         raise NoReplication()
 

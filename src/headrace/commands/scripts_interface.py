@@ -116,7 +116,7 @@ class ScriptsInterface(ScriptHost):
     def function(self, name: bytes) -> Function | None:
         """Return the function of that name, ignoring case; None if there is none.
 
-        Raises CommandError if there is none, and a library that may contain it cannot be loaded.
+        Raises CommandError if the function is not found and a library that may contain it cannot be loaded.
         """
         raise NotImplementedError
 
@@ -154,9 +154,9 @@ class ScriptsInterface(ScriptHost):
     def run_script(
         self, call: Call, script: Script, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
-        """Run a script with the arguments of the request, of which `keys` are keys; write its reply.
+        """Run a script with the arguments of the request, the first `keys` of them as keys; write its reply.
 
-        Raises CommandError.
+        Raises CommandError if the script fails.
         """
         raise NotImplementedError
 
@@ -164,5 +164,5 @@ class ScriptsInterface(ScriptHost):
     def run_function(
         self, call: Call, function: Function, flags: cython.longlong, keys: cython.Py_ssize_t
     ) -> cython.void:
-        """Run a function as run_script() runs a script. Raises CommandError."""
+        """Run a function; arguments and errors are those of run_script()."""
         raise NotImplementedError

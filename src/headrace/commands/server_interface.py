@@ -45,7 +45,7 @@ class NoAclFile(CommandError):
 
 
 class ServerInterface:
-    """The server as commands see it: here the in-process one, with few settings and no files."""
+    """The server as commands see it. This base class is the in-process server: few settings, no files."""
 
     version: str = __version__
     redis_version: str = (
@@ -57,7 +57,7 @@ class ServerInterface:
 
     @cached_property
     def replication(self) -> ReplicationInterface:
-        """The replication of the server: here there is none."""
+        """The replication of the server; this base class has none."""
         return ReplicationInterface()
 
     def config_get(self, patterns: list[bytes]) -> list[tuple[bytes, bytes]]:
@@ -102,7 +102,7 @@ class ServerInterface:
         Raises CommandError if the setting cannot be changed, or not to this value.
         """
         if name == b"notify-keyspace-events":
-            return self._prepare_event_change(shown, value)
+            return self._prepare_notification_change(shown, value)
         if name not in STREAM_SETTINGS:
             text = (
                 f"ERR CONFIG SET failed (possibly related to argument '{shown}') - can't set immutable config"
@@ -118,7 +118,7 @@ class ServerInterface:
             raise CommandError(f"{text} - argument must be between {least} and {most} inclusive")
         return lambda: setattr(self.settings, field, number)
 
-    def _prepare_event_change(self, shown: str, value: bytes) -> Callable[[], None]:
+    def _prepare_notification_change(self, shown: str, value: bytes) -> Callable[[], None]:
         """Return a function that sets notify-keyspace-events. Raises CommandError if the value is invalid."""
         try:
             bits = events.parse_classes(to_text(value))
@@ -147,7 +147,7 @@ class ServerInterface:
 
         Args:
             save: take a snapshot before; None: as the configuration says.
-            now: the option NOW: replicas were not waited for.
+            now: the option NOW was given, so the caller has not waited for replicas.
             force: stop also if the log or the snapshot cannot be written.
 
         Raises:

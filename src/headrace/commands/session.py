@@ -29,7 +29,7 @@ REPLY_SKIP = cython.declare(cython.int, 3)  # the running request gets no reply
 class Session:
     """One client's state. The engine creates it; the server (or a test) owns its connection.
 
-    While `waiting` is not None, the session's further requests must not be executed.
+    While `waiter` is not None, the session's further requests must not be executed.
     Once `closing` is set, the server sends what `reply` holds and closes the connection.
     """
 
@@ -40,7 +40,7 @@ class Session:
     library_name: Public[bytes]
     library_version: Public[bytes]
     user_name: Public[bytes]  # the user's name
-    identity: Public[User | None]  # None: a session of this program, which may do everything
+    user: Public[User | None]  # None: a session of this program, which may do everything
     # whose rules are checked (see engine/authorization.py); None: all is allowed
     restricted_user: Public[User | None]
     authenticated: Public[cython.bint]  # it has authenticated, or needed no password
@@ -55,7 +55,7 @@ class Session:
     queue_bytes: cython.Py_ssize_t  # memory of the queue
     transaction_failed: Public[cython.bint]  # a request since MULTI was rejected: EXEC will fail
     watch: Public[Watch | None]
-    waiting: Public[Waiter | None]  # what the session is blocked on
+    waiter: Public[Waiter | None]  # what the session is blocked on
     # the log's length when this session last changed data; -1: never
     last_write_offset: Public[cython.longlong]
     # of the last write that enough replicas had when WAIT or WAITAOF replied; as last_write_offset
@@ -67,7 +67,7 @@ class Session:
     killed: Public[cython.bint]  # closed by another client: nothing more is sent
     # its requests come from a log: each was executed once before
     replayed: Public[cython.bint]
-    runs_rules: Public[cython.bint]  # its requests are those of rules
+    is_rule_session: Public[cython.bint]  # its requests are those of rules
     is_script: Public[cython.bint]  # its requests are the commands of scripts, for the clients that run these
     reply_mode: Public[cython.int]
     # replies are muted or reads are tracked: the engine has work after each request
@@ -99,13 +99,13 @@ class Session:
         self.library_name = b""
         self.library_version = b""
         self.user_name = b"default"
-        self.identity = None
+        self.user = None
         self.restricted_user = None
         self.authenticated = True
         self.must_authenticate = False
         self.closing = False
         self.killed = False
-        self.waiting = None
+        self.waiter = None
         self.transport = None
         self.watch = None
         self.last_write_offset = self.confirmed_offset = -1
@@ -113,7 +113,7 @@ class Session:
         self.awaited_offset = 0
         self.is_replica = False
         self.replayed = False
-        self.runs_rules = False
+        self.is_rule_session = False
         self.is_script = False
         self.force_reply = False
         self.subscription_count = 0
@@ -143,7 +143,7 @@ class Session:
         self.queue_bytes = 0
         self.transaction_failed = False
         self.reply_mode = REPLY_ON
-        self.update_follow_up()
+        self.update_needs_follow_up()
         self.no_evict = False
         self.no_touch = False
         self.reply.protocol = 2
@@ -169,20 +169,20 @@ class Session:
     def set_reply_on(self) -> cython.void:
         """CLIENT REPLY ON: send replies."""
         self.reply_mode = REPLY_ON
-        self.update_follow_up()
+        self.update_needs_follow_up()
 
     @cython.ccall
     def set_reply_off(self) -> cython.void:
         """CLIENT REPLY OFF: send no replies, starting with this request's."""
         self.reply_mode = REPLY_OFF
-        self.update_follow_up()
+        self.update_needs_follow_up()
 
     @cython.ccall
     def set_reply_skip(self) -> cython.void:
         """CLIENT REPLY SKIP: send no reply to this request and the next one."""
         if self.reply_mode != REPLY_OFF:
             self.reply_mode = REPLY_SKIP_NEXT
-            self.update_follow_up()
+            self.update_needs_follow_up()
 
     @cython.ccall
     def is_muted(self) -> cython.bint:
@@ -196,10 +196,10 @@ class Session:
             self.reply_mode = REPLY_SKIP
         elif self.reply_mode == REPLY_SKIP:
             self.reply_mode = REPLY_ON
-            self.update_follow_up()
+            self.update_needs_follow_up()
 
     @cython.ccall
-    def update_follow_up(self) -> cython.void:
+    def update_needs_follow_up(self) -> cython.void:
         """Set needs_follow_up. Called after each change of the reply mode or of tracking."""
         tracking: TrackingState | None = self.tracking
         self.needs_follow_up = self.reply_mode != REPLY_ON or (tracking is not None and tracking.is_on)

@@ -77,7 +77,7 @@ class Command:
     key_step: cython.int
     find_keys: Callable[[list[bytes]], list[int]] | None
     key_specs: tuple[KeySpec, ...]
-    shown_keys: Span  # their range, as COMMAND shows it
+    shown_key_span: Span  # their range, as COMMAND shows it
     key_flags: tuple[KeyFlags, ...]  # of the first key, of the second, ...; the last ones apply to the rest
     key_access_bits: list[int]  # the same: READ, WRITE, READ_WRITE or 0, for access rules
     find_key_flags: Callable[[list[bytes]], KeyFlags] | None
@@ -162,11 +162,11 @@ class Command:
     ) -> None:
         self.find_keys = find_keys
         self.key_specs = specs
-        self.shown_keys = shown_span(specs)
+        self.shown_key_span = shown_span(specs)
         self.key_flags = tuple([spec.flags for spec in specs])
         self.key_access_bits = [required_access(flags) for flags in self.key_flags]
         is_channel = specs != () and "not_key" in specs[0].flags
-        self.first_key, self.last_key, self.key_step = Span() if is_channel else self.shown_keys
+        self.first_key, self.last_key, self.key_step = Span() if is_channel else self.shown_key_span
         self.has_keys = self.first_key != 0 or find_keys is not None
 
     @cython.ccall

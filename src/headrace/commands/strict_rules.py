@@ -29,7 +29,7 @@ KEEP_UNARCHIVED = "KEEP-UNARCHIVED"
 
 def is_exempt(call: Call) -> bool:
     """Return whether the command is never rejected: it was executed before, or a rule runs it."""
-    return call.replayed() or call.session.runs_rules
+    return call.replayed() or call.session.is_rule_session
 
 
 def strict_rules_or_none(call: Call, stream: Stream) -> StreamRules | None:
@@ -43,7 +43,7 @@ def _rejection(call: Call, key: bytes, reason: str) -> EntriesKept:
     return EntriesKept(f"KEPT stream '{to_text(key)}': {reason}, and STRICT rejects {name}")
 
 
-def _first_entry(stream: Stream, first: StreamId) -> StreamId | None:
+def _first_entry_id(stream: Stream, first: StreamId) -> StreamId | None:
     """Return the ID of the first entry from an ID on; None if there is none."""
     entries = StreamIterator(stream, first.ms, first.seq, U64_MAX, U64_MAX, False)
     return StreamId(entries.ms, entries.seq) if entries.next() else None
@@ -58,10 +58,10 @@ def first_kept_entry_and_rule(
     """
     found: tuple[StreamId, str] | None = None
     unacked = retention.first_unacked_id(stream) if rules.keep_unacked and by_groups else None
-    if unacked is not None and (entry := _first_entry(stream, unacked)) is not None:
+    if unacked is not None and (entry := _first_entry_id(stream, unacked)) is not None:
         found = entry, KEEP_UNACKED
     if rules.keep_unarchived:
-        entry = _first_entry(
+        entry = _first_entry_id(
             stream, retention.first_unarchived_id(watermark.archived_id(database, key, stream))
         )
         if entry is not None and (found is None or entry.precedes(found[0])):
@@ -86,7 +86,7 @@ def check_key_removal(call: Call, database: Database, key: bytes) -> None:
 
 
 def check_flush(call: Call, database: Database | None) -> None:
-    """Raise EntriesKept if a stream of the database, or None for all of them, must not be removed."""
+    """Raise EntriesKept if a stream of the database must not be removed. None checks all databases."""
     for ruled in call.keyspace.rule_registry.streams.values():
         if database is None or ruled.database == database.index:
             check_stream_removal(call, call.keyspace.databases[ruled.database], ruled.key, ruled.stream)
@@ -109,7 +109,7 @@ def check_trim(call: Call, key: bytes, stream: Stream, acked_only: bool, trimmed
 
     Args:
         acked_only: the trim removes only what all groups have acknowledged.
-        trimmed: how many of the oldest entries it reaches.
+        trimmed: how many of the oldest entries the trim reaches.
     """
     rules = strict_rules_or_none(call, stream)
     if rules is None or trimmed == 0:

@@ -39,7 +39,7 @@ def cold_text(cold: ColdStats, names: Sequence[str] = ()) -> Text:
     """Return a line about the part of a stream that is in files, with some of the files' names."""
     text = Text("in files", styles.GREY)
     text.append(f"   {plural(cold.entries, 'entry')}", "bold")
-    text.append(f", which would take {styles.format_size(cold.bytes)} of memory, ", styles.GREY)
+    text.append(f", which would take {styles.format_size(cold.memory_bytes)} of memory, ", styles.GREY)
     text.append(f"in {plural(cold.files, 'file')}", styles.GREY)
     if names:
         shown = ", ".join(printable(name) for name in names[:NAMES_MAX])

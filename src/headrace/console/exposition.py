@@ -133,20 +133,20 @@ def exposition(stats: ServerStats) -> str:
     """Return the metrics of a running server as text."""
     out = Exposition()
     out.add("redis_up", GAUGE, "1 if the server answers.", 1)
-    _server(out, stats)
-    _commands(out, stats.info)
-    _databases(out, stats.info)
-    _replication(out, stats.info)
+    _add_server_metrics(out, stats)
+    _add_command_metrics(out, stats.info)
+    _add_database_metrics(out, stats.info)
+    _add_replication_metrics(out, stats.info)
     if stats.operations is not None:
-        _operations(out, stats.operations, stats.info)
+        _add_operation_metrics(out, stats.operations, stats.info)
     for stream in stats.streams:
-        _stream(out, stream)
+        _add_stream_metrics(out, stream)
     about = "Streams beyond the limit, which have no metrics."
     out.add("headrace_streams_left_out", GAUGE, about, stats.left_out_streams)
     return out.text()
 
 
-def _server(out: Exposition, stats: ServerStats) -> None:
+def _add_server_metrics(out: Exposition, stats: ServerStats) -> None:
     info = stats.info
     labels = {name: info[name] for name in sorted(INSTANCE_INFO_FIELDS & info.keys())}
     out.add("redis_instance_info", GAUGE, "Facts about the server.", 1, labels)
@@ -170,7 +170,7 @@ def _server(out: Exposition, stats: ServerStats) -> None:
         out.add("redis_start_time_seconds", GAUGE, "When the server started.", int(now / 1e6 - uptime))
 
 
-def _commands(out: Exposition, info: dict[str, str]) -> None:
+def _add_command_metrics(out: Exposition, info: dict[str, str]) -> None:
     for field, text in info.items():
         if field.startswith("cmdstat_"):
             about = parse_pairs(text)
@@ -196,7 +196,7 @@ def _commands(out: Exposition, info: dict[str, str]) -> None:
                 )
 
 
-def _operations(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
+def _add_operation_metrics(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
     """Add the slow log, latency spikes, the distributions of durations, and limits of buffers."""
     out.add("redis_slowlog_length", GAUGE, "Entries of the slow log.", operations.slow_log_length)
     out.add("redis_slowlog_last_id", GAUGE, "ID of its newest entry.", operations.slow_last_id)
@@ -218,10 +218,10 @@ def _operations(out: Exposition, operations: OperationStats, info: dict[str, str
         )
         name = "redis_config_client_output_buffer_limit_overcome_seconds"
         out.add(name, GAUGE, "How long the soft limit may be exceeded.", seconds, labels | {"limit": "soft"})
-    _durations(out, operations, info)
+    _add_duration_metrics(out, operations, info)
 
 
-def _durations(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
+def _add_duration_metrics(out: Exposition, operations: OperationStats, info: dict[str, str]) -> None:
     """Add the distribution of each command's durations in microseconds, which is cumulative."""
     family = "redis_commands_latencies_usec"
     for command, calls, buckets in operations.durations:
@@ -234,7 +234,7 @@ def _durations(out: Exposition, operations: OperationStats, info: dict[str, str]
         out.add(f"{family}_count", HISTOGRAM, "", calls, labels, family)
 
 
-def _replication(out: Exposition, info: dict[str, str]) -> None:
+def _add_replication_metrics(out: Exposition, info: dict[str, str]) -> None:
     primary = primary_of(info)
     if primary is not None:
         host, _, port = primary.address.rpartition(":")
@@ -261,7 +261,7 @@ def _replication(out: Exposition, info: dict[str, str]) -> None:
             out.add(f"redis_{name}", GAUGE, about, value, labels)
 
 
-def _databases(out: Exposition, info: dict[str, str]) -> None:
+def _add_database_metrics(out: Exposition, info: dict[str, str]) -> None:
     for field, text in info.items():
         if field.startswith("db") and field[2:].isdigit():
             about, labels = parse_pairs(text), {"db": field}
@@ -271,7 +271,7 @@ def _databases(out: Exposition, info: dict[str, str]) -> None:
             out.add("redis_db_avg_ttl_seconds", GAUGE, "Average time to live of those keys.", seconds, labels)
 
 
-def _stream(out: Exposition, stream: StreamStats) -> None:
+def _add_stream_metrics(out: Exposition, stream: StreamStats) -> None:
     labels = {"db": f"db{stream.database}", "stream": label(stream.key)}
     values: Iterable[Value] = (
         stream.length,
@@ -290,10 +290,10 @@ def _stream(out: Exposition, stream: StreamStats) -> None:
         for (name, about), value in zip(COLD_HELP.items(), values, strict=True):
             out.add(f"headrace_{name}", GAUGE, about, value, labels)
     for group in stream.groups:
-        _group(out, group, labels | {"group": label(group.name)})
+        _add_group_metrics(out, group, labels | {"group": label(group.name)})
 
 
-def _group(out: Exposition, group: GroupStats, labels: Labels) -> None:
+def _add_group_metrics(out: Exposition, group: GroupStats, labels: Labels) -> None:
     values: Iterable[Value] = (
         group.consumer_count,
         group.pending,

@@ -25,7 +25,7 @@ from headrace.streams.group import Group as StreamGroup
 from headrace.streams.rules import Rules
 from headrace.structures.stream_id import StreamId
 
-RIBBON = 64  # cells
+RIBBON_CELLS = 64
 CONSUMER_COLUMNS_MAX = len(styles.CONSUMER_COLOURS)  # consumers with a column of their own
 NAME_MAX = 12
 EXACT_NODES_MAX = 200  # with more nodes the positions on the ribbon are approximate
@@ -93,15 +93,15 @@ def delivered_count(snapshot: StreamSnapshot, group: StreamGroup) -> int:
 def ribbon(snapshot: StreamSnapshot, group: StreamGroup, pending: list[PendingEntry]) -> Text:
     """Return the stream from first to last entry as a line, coloured by what the group did with it."""
     total = max(snapshot.stream.length, 1)
-    cells = [0] * RIBBON  # number of pending entries in each cell
+    cells = [0] * RIBBON_CELLS  # number of pending entries in each cell
     exactly = len(snapshot.packed_nodes) <= EXACT_NODES_MAX
     for one in pending:
         rank = snapshot.rank(one.ms, one.seq, exactly)
-        cells[min(rank * RIBBON // total, RIBBON - 1)] += 1
-    done = delivered_count(snapshot, group) * RIBBON / total
+        cells[min(rank * RIBBON_CELLS // total, RIBBON_CELLS - 1)] += 1
+    done = delivered_count(snapshot, group) * RIBBON_CELLS / total
     line = Text()
     for at, count in enumerate(cells):
-        entries_per_cell = max(total / RIBBON, 1)
+        entries_per_cell = max(total / RIBBON_CELLS, 1)
         if count:
             background = styles.DONE if at < done else styles.WAITING
             line.append("█" if count >= entries_per_cell / 2 else "▓", f"{styles.PENDING} on {background}")
@@ -138,9 +138,9 @@ def pending_table(
             Text.assemble(
                 (
                     delivery_count_text(one.delivery_count),
-                    styles.LATE if one.delivery_count > 1 else styles.GREY,
+                    styles.ALERT if one.delivery_count > 1 else styles.GREY,
                 ),
-                (gone, styles.LATE),
+                (gone, styles.ALERT),
             ),
         )
     if len(pending) > limit:

@@ -74,7 +74,7 @@ class NodePicture:
         if entry.flags & node_parser.SAME_FIELDS:
             text.append(", same fields as the master entry", styles.GREY)
         if entry.is_deleted:
-            text.append("  deleted: a tombstone", styles.LATE)
+            text.append("  deleted: a tombstone", styles.ALERT)
         return text
 
 

@@ -63,7 +63,7 @@ class Element:
 
     @property
     def end(self) -> int:
-        """Return the offset after it."""
+        """Return the offset after its last byte."""
         return self.offset + self.encoding_bytes + self.payload_bytes + self.trail_bytes
 
 

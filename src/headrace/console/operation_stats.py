@@ -39,7 +39,7 @@ class OperationStats:
     output_limits: list[tuple[str, int, int, int]] = field(default_factory=list)
 
 
-def read_operations(send: SendPipeline) -> OperationStats:
+def read_operation_stats(send: SendPipeline) -> OperationStats:
     """Return the statistics of a server."""
     length, newest, latest, histograms, limits = send(REQUESTS)
     stats = OperationStats(length if isinstance(length, int) else 0)

@@ -58,7 +58,7 @@ def primary_line(link: PrimaryLink) -> Text:
             text.append(f"   last data {link.silent_s} s ago", styles.GREY)
     else:
         since = f" for {styles.format_age(1000 * link.down_s)}" if link.down_s else ""
-        text.append(f"no link{since}", styles.LATE)
+        text.append(f"no link{since}", styles.ALERT)
     return text
 
 
@@ -71,5 +71,5 @@ def replica_line(row: ReplicaRow) -> Text:
     if online:
         behind = f"   {styles.format_size(row.behind_bytes)} behind"
         text.append(behind, styles.PENDING if row.behind_bytes > BEHIND_BYTES else styles.GREY)
-        text.append(f"   acknowledged {row.lag_s} s ago", styles.LATE if row.lag_s > LATE_S else styles.GREY)
+        text.append(f"   acknowledged {row.lag_s} s ago", styles.ALERT if row.lag_s > LATE_S else styles.GREY)
     return text

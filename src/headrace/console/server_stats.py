@@ -274,7 +274,7 @@ def consumer_stats(members: list[object]) -> Iterator[ConsumerStats]:
 
 
 def dict_from_flat(flat: object) -> dict[str, object]:
-    """Return a flat list of names and values as a dictionary. Raises UnexpectedReply if it is none."""
+    """Return a flat list of names and values as a dictionary. Raises UnexpectedReply for anything else."""
     if not isinstance(flat, list) or len(flat) % 2 or not all(isinstance(name, bytes) for name in flat[::2]):
         raise UnexpectedReply(f"{flat!r} is not a list of names and values: is it a Redis server?")
     return {name.decode(errors="replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}

@@ -55,8 +55,7 @@ class PackedNode:
         """Return the master ID."""
         return f"{int.from_bytes(self.key[:8], 'big')}-{int.from_bytes(self.key[8:], 'big')}"
 
-    @property
-    def parts(self) -> ParsedNode:
+    def parse(self) -> ParsedNode:
         """Return the parsed node. It must not be the node of a cold run."""
         return parse_node_cached(self.key, self.data)
 
@@ -64,7 +63,7 @@ class PackedNode:
         """Return the number of its entries before this ID. Raises DamagedColdRun if a file cannot be read."""
         nodes = [self] if self.cold_run is None else map(packed_node, self.cold_run.load_inner_nodes())
         return sum(
-            (e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parts.entries if not e.is_deleted
+            (e.ms, e.seq) < (ms, seq) for node in nodes for e in node.parse().entries if not e.is_deleted
         )
 
 
@@ -78,7 +77,7 @@ class ColdStats(NamedTuple):
     """The part of a stream that is in files: entries, the bytes of memory they would take, files."""
 
     entries: int
-    bytes: int
+    memory_bytes: int
     files: int
 
 
@@ -86,7 +85,7 @@ class ColdStats(NamedTuple):
 class StreamSnapshot:
     """A stream at the time now_ms; source_name is the server or file it was read from, for messages.
 
-    `cold` counts its oldest entries, which are in files. A server sends them with the others, so
+    `cold_stats` counts its oldest entries, which are in files. A server sends them with the others, so
     `packed_nodes` has their nodes; a snapshot file only refers to them, so it has one node per cold run.
     """
 
@@ -95,7 +94,7 @@ class StreamSnapshot:
     stream: Stream
     now_ms: int
     packed_nodes: list[PackedNode] = field(default_factory=list)
-    cold: ColdStats | None = None  # what is in files
+    cold_stats: ColdStats | None = None  # what is in files
     cold_file_names: list[str] = field(default_factory=list)  # of these files, as far as they are known
 
     def __post_init__(self) -> None:
@@ -106,7 +105,10 @@ class StreamSnapshot:
         self.entries_before = [0, *accumulate(pack.live for pack in self.packed_nodes)]
 
     def node_index(self, node: str) -> int:
-        """Return the index of the node with a number (negative from the end) or with an ID in it.
+        """Return the index of a node.
+
+        Args:
+            node: the number of the node, negative from the end; or an ID in its range.
 
         Raises:
             UsageError: if there is no such node.
@@ -139,7 +141,7 @@ class StreamSnapshot:
 
     def is_cold(self, number: int) -> bool:
         """Return whether the node of this index is in a file."""
-        return self.cold is not None and self.entries_before[number + 1] <= self.cold.entries
+        return self.cold_stats is not None and self.entries_before[number + 1] <= self.cold_stats.entries
 
     def _node_index_of_key(self, key: bytes) -> int:
         return bisect_right(self.packed_nodes, key, key=lambda pack: pack.key) - 1
@@ -189,7 +191,7 @@ def packed_node(node: Node) -> PackedNode:
     return PackedNode(node.key(), node.pack.to_bytes(), node.live_count, node.deleted_count)
 
 
-def cold_stats(stream: Stream) -> ColdStats | None:
+def cold_stats_of(stream: Stream) -> ColdStats | None:
     """Return what is in cold files; None if there is nothing."""
     cold = stream.cold
     if cold is None or not cold.totals.run_count:
@@ -202,13 +204,15 @@ def tree_key(ms: int, seq: int) -> bytes:
     return ms.to_bytes(8, "big") + seq.to_bytes(8, "big")
 
 
-def from_payload(name: str, where: str, payload: bytes, cold: ColdStats | None = None) -> StreamSnapshot:
+def from_payload(
+    name: str, where: str, payload: bytes, cold_stats: ColdStats | None = None
+) -> StreamSnapshot:
     """Return the stream in a DUMP payload. Raises HeadraceError if it is damaged or of another type."""
     now_ms = time.time_ns() // 1_000_000
     value = restore(payload, Keyspace(Settings()), now_ms)
     if not isinstance(value, Stream):
         raise UsageError(f"{where}: {name!r} is not a stream")
-    return StreamSnapshot(name, where, value, now_ms, cold=cold)
+    return StreamSnapshot(name, where, value, now_ms, cold_stats=cold_stats)
 
 
 def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
@@ -220,7 +224,7 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     settings = Settings()
     settings.databases = DATABASES_MAX
     keyspace = Keyspace(settings)
-    keyspace.keep_expired = True
+    keyspace.ignore_expiry = True
     cold_files = ColdFiles(DiskDirectory(str(path.parent)), COLD_DIRECTORY_NAME)
     keyspace.cold_storage = ColdStorage(keyspace, ColdStore(cold_files))
     try:
@@ -236,4 +240,4 @@ def from_file(name: str, path: Path, database: int) -> StreamSnapshot:
     if not isinstance(value, Stream):
         raise UsageError(f"{path}: there is no stream {name!r} in database {database}")
     now_ms = int(path.stat().st_mtime * 1000)
-    return StreamSnapshot(name, str(path), value, now_ms, cold=cold_stats(value))
+    return StreamSnapshot(name, str(path), value, now_ms, cold_stats=cold_stats_of(value))

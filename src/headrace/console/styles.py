@@ -13,7 +13,7 @@ SEQ = "#5f87ff"
 DONE = "#5faf5f"
 WAITING = "grey30"
 PENDING = "#ffaf00"
-LATE = "#ff5f5f"
+ALERT = "#ff5f5f"  # errors, deleted entries, delays, lost links
 
 ROLE_COLOURS = {
     node_parser.HEADER: "#8a8a8a",

@@ -217,7 +217,7 @@ def cold_lines(stats: ServerStats) -> list[Text]:
         text.append(f"   {hits / (hits + misses):.0%}")
         text.append(" of reads from the cache", styles.GREY)
     if error:
-        text.append(f"   no others can be moved: {printable(error)}", styles.LATE)
+        text.append(f"   no others can be moved: {printable(error)}", styles.ALERT)
     return [text]
 
 
@@ -248,7 +248,7 @@ def loss_lines(stats: ServerStats) -> list[Text]:
         (sum(group.lost_pending for group in losers), "pending"),
     ):
         if count:
-            text.append(f"   {count:,}", styles.LATE)
+            text.append(f"   {count:,}", styles.ALERT)
             text.append(f" {what}", styles.GREY)
     return [text]
 
@@ -353,7 +353,7 @@ def group_row(history: StatsHistory, stream: StreamStats, group: GroupStats) -> 
         Text(),
         Text(plural(group.consumer_count, "consumer"), styles.GREY),
         Text(),
-        Text(lag, styles.LATE if share > 0.5 else styles.PENDING if group.lag else styles.GREY),
+        Text(lag, styles.ALERT if share > 0.5 else styles.PENDING if group.lag else styles.GREY),
         Text(f"{group.pending:,}", styles.PENDING if group.pending else styles.GREY),
-        Text(DASH if oldest is None else styles.format_age(oldest), styles.LATE if late else styles.GREY),
+        Text(DASH if oldest is None else styles.format_age(oldest), styles.ALERT if late else styles.GREY),
     ]

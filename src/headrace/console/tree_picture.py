@@ -34,13 +34,13 @@ class TreeLine:
     Attributes:
         stem: The guides and bytes at its left.
         node: The node of the tree.
-        opened: Whether the children of the node are drawn.
+        expanded: Whether the children of the node are drawn.
         left_out_count: If not 0, the line stands for this many nodes that are not drawn.
     """
 
     stem: Text
     node: RadixNode
-    opened: bool
+    expanded: bool
     left_out_count: int = 0
 
 
@@ -66,15 +66,15 @@ def tree_picture(snapshot: StreamSnapshot, chosen: int | None) -> RenderableType
                     line.stem, snapshot, node.first_key_index, fullest, node.first_key_index == chosen
                 )
             )
-        elif line.opened:
+        elif line.expanded:
             ways = plural(len(node.children), "way")
             table.add_row(line.stem, Text(f"after {node.depth + len(node.edge)} bytes, {ways}", styles.FAINT))
         else:
-            table.add_row(line.stem, *closed_cells(snapshot, node))
-    return Group(legend(snapshot.cold is not None), Text(), table)
+            table.add_row(line.stem, *collapsed_cells(snapshot, node))
+    return Group(legend(snapshot.cold_stats is not None), Text(), table)
 
 
-def closed_cells(snapshot: StreamSnapshot, node: RadixNode) -> Iterator[Text]:
+def collapsed_cells(snapshot: StreamSnapshot, node: RadixNode) -> Iterator[Text]:
     """Return the cells, after the stem, of a node of the tree whose children are not drawn."""
     numbers = range(node.first_key_index, node.first_key_index + node.key_count)
     inside = [snapshot.packed_nodes[number] for number in numbers]
@@ -123,9 +123,9 @@ def tree_lines(
         first_guide: What is at the left of the first line.
         guide: What is at the left of the other lines.
     """
-    opened = whole or node.first_key_index <= chosen < node.first_key_index + node.key_count
-    yield TreeLine(first_guide + hex_text(node.edge, node.depth), node, opened)
-    if not opened:
+    expanded = whole or node.first_key_index <= chosen < node.first_key_index + node.key_count
+    yield TreeLine(first_guide + hex_text(node.edge, node.depth), node, expanded)
+    if not expanded:
         return
     shown = visible_child_indices(node.children, chosen)
     for place, number in enumerate(shown):
@@ -173,7 +173,7 @@ def leaf_cells(
     pack = snapshot.packed_nodes[number]
     yield stem
     yield Text(f"▸ {pack.id}", "bold reverse" if chosen else "bold")
-    deleted = Text(f" + {pack.deleted:,} deleted", styles.LATE) if pack.deleted else Text()
+    deleted = Text(f" + {pack.deleted:,} deleted", styles.ALERT) if pack.deleted else Text()
     if pack.cold_run is not None:
         yield Text(pack.cold_run.storage_location.file.name, COLD_STYLE)
         yield Text(plural(pack.live, "entry")) + deleted

@@ -1,6 +1,6 @@
 """Authentication and authorization of sessions.
 
-    session.identity            the User; None for this program's own sessions, which may do everything
+    session.user                the User; None for this program's own sessions, which may do everything
     session.restricted_user     the User whose rules are checked; None if no rules need checking, as for most
                                 sessions
     session.must_authenticate   the session must authenticate before anything else
@@ -58,7 +58,7 @@ ACL_CHANGED_REASONS = {
 
 
 def build_catalogue(commands: list[Command]) -> CommandCatalogue:
-    """Return the commands and categories for ACL rules, with Redis's commands that are absent here."""
+    """Return the commands and categories for ACL rules, including Redis commands that are absent here."""
     catalogue = CommandCatalogue()
     for command in commands:
         subcommands = {sub.name: sub.categories for sub in command.unique_subcommands()}
@@ -87,7 +87,7 @@ class Authorization:
         self._set_user(session, self.users.default)
 
     def _set_user(self, session: Session, user: User) -> None:
-        session.identity = user
+        session.user = user
         session.user_name = user.name
         self.refresh_session(session)
 
@@ -117,7 +117,7 @@ class Authorization:
 
     def refresh_session(self, session: Session) -> None:
         """Set `must_authenticate` and `restricted_user` of the session from its user, if it has one."""
-        user: User | None = session.identity
+        user: User | None = session.user
         if user is None:
             return
         session.must_authenticate = not (session.authenticated or self.users.default_needs_no_password())
@@ -131,12 +131,12 @@ class Authorization:
         The caller's session is closed only after its reply is sent.
         """
         for session in list(self.clients.values()):
-            if session.identity is None:
+            if session.user is None:
                 continue
-            session.identity = self.users.find(session.user_name)
-            if session.identity is None or not self._may_keep_subscriptions(session):
-                if session.identity is None:  # it is denied everything until it is closed
-                    session.identity = session.restricted_user = User(session.user_name)
+            session.user = self.users.find(session.user_name)
+            if session.user is None or not self._may_keep_subscriptions(session):
+                if session.user is None:  # it is denied everything until it is closed
+                    session.user = session.restricted_user = User(session.user_name)
                     session.must_authenticate = True
                 if session is caller:
                     session.closing = True
@@ -146,7 +146,7 @@ class Authorization:
                 self.refresh_session(session)
 
     def _may_keep_subscriptions(self, session: Session) -> bool:
-        user = session.identity
+        user = session.user
         return (
             user is not None
             and all(user.may_subscribe(name, False) for name in session.channels)
@@ -169,13 +169,13 @@ class Authorization:
             return None  # never allowed in MULTI, for any user: a later check says so
         request = command.access_request(argv)
         context = log.MULTI if queued or session.queue is not None else log.TOP_LEVEL
-        return self._check_all(session, request, context, now_ms, queued)
+        return self._request_or_schedule_error(session, request, context, now_ms, queued)
 
-    def _check_all(
+    def _request_or_schedule_error(
         self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool = False
     ) -> CommandError | None:
         """Return the error if the request itself, or what the server would do because of it, is denied."""
-        error = self._check_request(session, request, context, now_ms, changed)
+        error = self._request_error(session, request, context, now_ms, changed)
         if error is None and request.name in SCHEDULING_COMMANDS:
             return self._schedule_error(session, request, context, now_ms, changed)
         return error
@@ -187,12 +187,12 @@ class Authorization:
         for at in request.key_positions:
             for target in companion_keys.schedule_target_streams(request.argv[at]):
                 add = request_of_key(b"xadd", target, WRITE)
-                error = self._check_request(session, add, context, now_ms, changed)
+                error = self._request_error(session, add, context, now_ms, changed)
                 if error is not None:
                     return error
         return None
 
-    def _check_request(
+    def _request_error(
         self, session: Session, request: AccessRequest, context: bytes, now_ms: int, changed: bool = False
     ) -> CommandError | None:
         user = session.restricted_user
@@ -213,7 +213,7 @@ class Authorization:
         self, session: Session, command: Command, argv: list[bytes], now_ms: int
     ) -> CommandError | None:
         """Return the error if a script of the session's user may not run the command, else None."""
-        error = self._check_all(session, command.access_request(argv), log.LUA, now_ms)
+        error = self._request_or_schedule_error(session, command.access_request(argv), log.LUA, now_ms)
         if error is None:
             return None
         return CommandError(f"ERR ACL failure in script: {str(error).removeprefix('NOPERM ')}")
@@ -240,7 +240,7 @@ class Authorization:
         """
         for name in names:
             request = request_of_key(name, key, command_of_name(name).key_access_bits[0])
-            permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
+            permission_error = self._request_or_schedule_error(session, request, log.TOP_LEVEL, now_ms)
             if permission_error is not None:
                 raise permission_error
 
@@ -249,7 +249,7 @@ class Authorization:
         if session.restricted_user is None:
             return
         request = request_of_key(command, key, WRITE)
-        permission_error = self._check_all(session, request, log.TOP_LEVEL, now_ms)
+        permission_error = self._request_or_schedule_error(session, request, log.TOP_LEVEL, now_ms)
         if permission_error is not None:
             raise permission_error
 

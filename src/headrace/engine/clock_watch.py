@@ -29,9 +29,9 @@ class ClockWatch:
     def __init__(self, clock: RealClock, *listeners: Callable[[int], None]) -> None:
         self.clock = clock
         self.listeners = listeners
-        self.ahead_of_monotonic_ms = self._look()
+        self.ahead_of_monotonic_ms = self._measure_lead_ms()
 
-    def _look(self) -> int:
+    def _measure_lead_ms(self) -> int:
         """Return how many milliseconds the system clock leads the monotonic one, by the quickest reading."""
         readings: list[tuple[int, int]] = []
         while len(readings) < READINGS_MAX:
@@ -45,7 +45,7 @@ class ClockWatch:
 
     def measure_jump(self) -> int:
         """Return by how many milliseconds (signed) the clock was set; 0 if by less than JUMP_MS."""
-        ahead = self._look()
+        ahead = self._measure_lead_ms()
         jump = ahead - self.ahead_of_monotonic_ms
         if abs(jump) < JUMP_MS:
             return 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands.call import Call, Policy
+from headrace.commands.call import Call, CallerPolicy
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
 from headrace.engine import error_replies
@@ -31,13 +31,13 @@ from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
 from headrace.keyspace.rule_registry import RuleRegistry
 
-REQUEST_POLICY = Policy(may_block=True)
-QUEUED_POLICY = Policy()
-SCRIPT_POLICY = Policy()
-WAITER_POLICY = Policy()
-RULE_POLICY = Policy(replies=False, counted=False)
-PRIMARY_POLICY = Policy(replies=False)
-REPLAY_POLICY = Policy(replies=False, counted=False, leaves_out_unreadable=True)
+REQUEST_POLICY = CallerPolicy(may_block=True)
+QUEUED_POLICY = CallerPolicy()
+SCRIPT_POLICY = CallerPolicy()
+WAITER_POLICY = CallerPolicy()
+RULE_POLICY = CallerPolicy(replies=False, counted=False)
+PRIMARY_POLICY = CallerPolicy(replies=False)
+REPLAY_POLICY = CallerPolicy(replies=False, counted=False, leaves_out_unreadable_removals=True)
 
 
 @cython.final
@@ -52,7 +52,7 @@ class Dispatcher:
     auth: Authorization
     write_gate: WriteGate
     registry: RuleRegistry
-    marks: RuleMarker
+    rule_marker: RuleMarker
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Dispatcher:
         self.auth = auth
         self.write_gate = write_gate
         self.registry = keyspace.rule_registry
-        self.marks = RuleMarker(self.registry)
+        self.rule_marker = RuleMarker(self.registry)
 
     @cython.ccall
     @cython.nonecheck(False)  # all that is read here is set before the first request
@@ -85,7 +85,7 @@ class Dispatcher:
             Exception: any that the command raised, if the call's policy does not make it the reply.
         """
         keyspace: Keyspace = self.keyspace
-        policy: Policy = call.policy
+        policy: CallerPolicy = call.policy
         argv: list[bytes] = call.argv
         mark: cython.Py_ssize_t = call.reply.mark()
         effects: cython.Py_ssize_t = len(self.effects.items)
@@ -114,7 +114,7 @@ class Dispatcher:
         if self.timing.must_record_runs:
             self.timing.record_run(call, row, since)
         if self.registry.streams and row.command.write:
-            self.marks.after_command(call.database, row.command, changes)
+            self.rule_marker.after_command(call.database, row.command, changes)
         return 0
 
     @cython.ccall
@@ -142,7 +142,7 @@ class Dispatcher:
         if served:
             self.timing.record_unblocked(row, since)
             if self.registry.streams and row.command.write:
-                self.marks.after_command(call.database, row.command, call.argv)
+                self.rule_marker.after_command(call.database, row.command, call.argv)
         return served
 
     @cython.cfunc

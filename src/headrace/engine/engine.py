@@ -15,7 +15,7 @@ from typing import Any
 
 import cython
 
-from headrace.commands.call import Call, Policy
+from headrace.commands.call import Call, CallerPolicy
 from headrace.commands.connection.subscriptions import PubSub
 from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.scripts_interface import RunningScript
@@ -42,7 +42,7 @@ from headrace.keyspace.cold_storage import ColdStorage, RunStore
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.log_budget import LogBudget
+from headrace.keyspace.log_rate_limiter import LogRateLimiter
 from headrace.keyspace.rule_registry import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.resp.writer import ReplyWriter
@@ -77,7 +77,7 @@ class Engine(RowRunner):
     stats: Stats
     timing: Timing
     rows: dict[bytes, CommandRow]  # by the first argument of a request, in lower and upper case
-    http_log_budget: LogBudget  # of the log: clients that speak HTTP
+    http_log_limiter: LogRateLimiter  # of the log: clients that speak HTTP
     # The previous request's first argument and its row: they save 100 instructions when this request begins
     # with the same object (see resp/token_cache.py).
     last_command_name: bytes | None
@@ -107,25 +107,25 @@ class Engine(RowRunner):
         self.timing = Timing(self.keyspace.settings, self.pubsub)
         self.rows, self.rows_by_full_name, self.held_ready_keys = {}, {}, {}
         self.last_command_name = self.last_row = None
-        self.http_log_budget = LogBudget(1, error_replies.HTTP_LOG_INTERVAL_MS)
+        self.http_log_limiter = LogRateLimiter(1, error_replies.HTTP_LOG_INTERVAL_MS)
         self.last_client_id = self.last_sweep_ms = 0
         self.cold_storage = self.parking = None
         self.dispatcher = Dispatcher(
             self.keyspace, self.effects, self.stats, self.timing, self.auth, self.write_gate
         )
-        self.request_call = self._call(dispatch.REQUEST_POLICY)
-        self.exec_call = self._call(dispatch.QUEUED_POLICY)
-        self.waiter_call = self._call(dispatch.WAITER_POLICY)
+        self.request_call = self._new_call(dispatch.REQUEST_POLICY)
+        self.exec_call = self._new_call(dispatch.QUEUED_POLICY)
+        self.waiter_call = self._new_call(dispatch.WAITER_POLICY)
         self.rule_registry = self.keyspace.rule_registry
         self.rule_runner = RuleRunner(
             self.keyspace,
             self.write_gate,
             self.dispatcher,
-            self._call(dispatch.RULE_POLICY),
+            self._new_call(dispatch.RULE_POLICY),
             self.rows_by_full_name,
         )
         self.scripts = ScriptRunner(
-            self._call(dispatch.SCRIPT_POLICY),
+            self._new_call(dispatch.SCRIPT_POLICY),
             self.auth,
             self.write_gate,
             self.rows,
@@ -141,7 +141,7 @@ class Engine(RowRunner):
             for sub in command.unique_subcommands():
                 self._add(sub)
 
-    def _call(self, policy: Policy) -> Call:
+    def _new_call(self, policy: CallerPolicy) -> Call:
         return Call(self, self.keyspace, self.server, self.effects, policy)
 
     def _add(self, command: Command) -> CommandRow:
@@ -171,8 +171,8 @@ class Engine(RowRunner):
         self.cold_storage.store.load_in_background = self.parking.load_ahead
 
     def has_left_out_removals(self) -> bool:
-        """Return whether removals of the log were left out; see commands/stream/unreadable_removals.py."""
-        return self.cold_storage is not None and self.cold_storage.left_out_removals > 0
+        """Return whether removals of the log were left out; see commands/stream/left_out_removals.py."""
+        return self.cold_storage is not None and self.cold_storage.left_out_removal_count > 0
 
     @cython.ccall
     def waits_for_run(self, session: Session) -> cython.bint:
@@ -189,15 +189,15 @@ class Engine(RowRunner):
         for waiter in self.parking.on_loaded(run, stored):
             assert isinstance(waiter.session, Session)
             session: Session = waiter.session
-            if session.waiting is waiter and session.id in self.clients and not session.killed:
+            if session.waiter is waiter and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)
                 self.execute(session, waiter.argv, now_ms)
-                if session.waiting is None:
+                if session.waiter is None:
                     self.woken_sessions.append(session)
 
     # Sessions.
 
-    def session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
+    def create_session(self, address: bytes = b"", local_address: bytes = b"", now_ms: int = 0) -> Session:
         """Create a session for a new client. The caller must end it with close()."""
         self.last_client_id += 1
         made = Session(self.last_client_id, address, local_address)
@@ -253,7 +253,7 @@ class Engine(RowRunner):
     def execute(self, session: Session, argv: list[bytes], now_ms: cython.longlong) -> cython.void:
         """Execute one request of at least one argument; write its reply to the session. Raises no Exception.
 
-        Afterwards the session may be blocked (session.waiting). Then no further request of it may be executed
+        Afterwards the session may be blocked (session.waiter). Then no further request of it may be executed
         until it is in `woken_sessions`.
         """
         reply: ReplyWriter = session.reply
@@ -376,7 +376,7 @@ class Engine(RowRunner):
             row = self.rows.get(argv[0].lower())
             if row is None:
                 self._reject(
-                    session, None, error_replies.unknown_command_error(session, argv, self.http_log_budget)
+                    session, None, error_replies.unknown_command_error(session, argv, self.http_log_limiter)
                 )
                 return None
         if row.has_no_subcommands or len(argv) == 1:
@@ -414,7 +414,7 @@ class Engine(RowRunner):
     ) -> cython.void:
         """Finish a request of a client that has muted replies or tracks keys. row: None if it was unknown."""
         state: TrackingState | None = session.tracking
-        if session.reply_mode and session.waiting is None:
+        if session.reply_mode and session.waiter is None:
             self._drop_muted_reply(session, mark)
         if state is None or not state.is_on:
             return
@@ -422,7 +422,7 @@ class Engine(RowRunner):
             self.tracking.on_read(state, row.command, argv)
         if row is not None and row.command.name.startswith(b"client|"):
             return  # CLIENT CACHING applies to the next request of another kind
-        if session.waiting is None and session.queue is None:
+        if session.waiter is None and session.queue is None:
             state.caching_command_sent = False
 
     @cython.cfunc
@@ -446,7 +446,7 @@ class Engine(RowRunner):
 
     # Waiting.
 
-    def after_replay(self) -> None:
+    def after_nonclient_change(self) -> None:
         """Deliver messages and serve waiters after a change that no client made."""
         self.pubsub.deliver(self.woken_sessions, None)
         self._serve_ready()
@@ -518,9 +518,9 @@ class Engine(RowRunner):
 
     @cython.cfunc
     def _stop_waiting(self, session: Session) -> cython.void:
-        if session.waiting is not None:
-            self.keyspace.blocking.remove(session.waiting)
-            session.waiting = None
+        if session.waiter is not None:
+            self.keyspace.blocking.remove(session.waiter)
+            session.waiter = None
             self.write_gate.paused_sessions.pop(session, None)
 
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
@@ -528,7 +528,7 @@ class Engine(RowRunner):
 
         Paused requests, and those that wait for a cold run, are not ended.
         """
-        waiter = session.waiting
+        waiter = session.waiter
         if waiter is not None and waiter.serve is not never_serve:
             self._time_out(waiter, error)
             return True
@@ -607,7 +607,7 @@ class Engine(RowRunner):
             self.resume_paused(now_ms)
         if self.write_gate.paused_until:
             return
-        if now_ms >= self.last_sweep_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep():
+        if now_ms >= self.last_sweep_ms + SWEEP_INTERVAL_MS and not self.keyspace.sweep_step():
             self.last_sweep_ms = now_ms
         if self.rule_registry.streams:
             self.rule_runner.tick(now_ms)
@@ -672,7 +672,7 @@ class Engine(RowRunner):
         waiter = Waiter(
             session, session.database, argv, [], 0, never_serve, no_timeout_reply, row.command.name
         )
-        session.waiting = waiter
+        session.waiter = waiter
         self.keyspace.blocking.add_waiter(waiter)
         self.write_gate.paused_sessions[session] = None
         return True
@@ -686,9 +686,9 @@ class Engine(RowRunner):
         self.held_ready_keys = {}
         self._serve_ready()  # these clients have waited longer
         for session in paused:
-            waiter: Waiter | None = session.waiting
+            waiter: Waiter | None = session.waiter
             if waiter is not None and session.id in self.clients and not session.killed:
                 self._stop_waiting(session)
                 self.execute(session, waiter.argv, now_ms)
-                if session.waiting is None:
+                if session.waiter is None:
                     self.woken_sessions.append(session)

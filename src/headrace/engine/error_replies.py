@@ -9,7 +9,7 @@ import cython
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import NAME_ECHO_MAX, CommandError, to_text
-from headrace.keyspace.log_budget import LogBudget
+from headrace.keyspace.log_rate_limiter import LogRateLimiter
 
 ARGUMENT_BYTES_SHOWN_MAX = 128  # total bytes of an unknown command's arguments that the error repeats
 
@@ -87,14 +87,16 @@ def allowed_while_subscribed(command: Command) -> bool:
     return command.name in SUBSCRIBER_COMMANDS
 
 
-def unknown_command_error(session: Session, argv: list[bytes], http_lines: LogBudget) -> CommandError:
+def unknown_command_error(
+    session: Session, argv: list[bytes], http_log_limiter: LogRateLimiter
+) -> CommandError:
     """Return the error for an unknown command; it repeats the beginning of the request.
 
     A client that speaks HTTP is closed: a web page could make a browser send requests to this port.
     """
     if argv[0].lower() in HTTP_FIRST_WORDS:
         session.closing = True
-        if http_lines.try_acquire(session.last_request_ms):
+        if http_log_limiter.try_acquire(session.last_request_ms):
             address = session.address.decode(errors="replace")
             logging.getLogger("headrace").warning(
                 "closing %s: it speaks HTTP, perhaps for a page in a browser", address

@@ -97,7 +97,7 @@ class Parking:
         waiter: Waiter = Waiter(
             session, session.database, call.argv, [], 0, never_serve, no_timeout_reply, row.command.name
         )
-        session.waiting = waiter
+        session.waiter = waiter
         self.blocking.add_waiter(waiter)
         self.parked_count += 1
         self.times_parked[session] = self.times_parked.get(session, 0) + 1
@@ -108,7 +108,7 @@ class Parking:
     @cython.ccall
     def waits_for_run(self, session: Session) -> cython.bint:
         """Return whether the session's request waits for a run."""
-        return session.waiting is not None and session in self.times_parked
+        return session.waiter is not None and session in self.times_parked
 
     def load_ahead(self, run: ColdRun) -> None:
         """Start to read a run that no request waits for yet, unless reading it has failed before."""

@@ -55,8 +55,8 @@ class Replayer:
     is_from_primary: cython.bint  # the commands are those of a primary
     # The previous command's first argument, whose objects the parser reuses, and its row; None if the next
     # command of that name must be checked again, because its row depends on more than the name.
-    _last_word: bytes | None
-    _last_row: CommandRow | None
+    _previous_command_name: bytes | None
+    _previous_row: CommandRow | None
 
     def __init__(self, engine: Engine, now_ms: cython.longlong, live: cython.bint = False) -> None:
         assert live or not engine.effects.recording, "the effects of a log would be recorded again"
@@ -64,7 +64,7 @@ class Replayer:
         self.keyspace = engine.keyspace
         self.now_ms = now_ms
         self.is_from_primary = live
-        self._last_word = self._last_row = None
+        self._previous_command_name = self._previous_row = None
         self.session = Session(0)
         self.session.replayed = True
         policy = dispatch.PRIMARY_POLICY if live else dispatch.REPLAY_POLICY
@@ -82,10 +82,10 @@ class Replayer:
                 concern data, or headrace failed to run it.
         """
         call: Call = self.call
-        row: CommandRow | None = self._last_row
-        known: cython.bint = argv[0] is self._last_word and row is not None
+        row: CommandRow | None = self._previous_row
+        known: cython.bint = argv[0] is self._previous_command_name and row is not None
         if not known:
-            argv, row = self._recorded(argv)
+            argv, row = self._resolve_command(argv)
         assert row is not None
         command: Command = row.command
         if not (len(argv) == row.arity if row.arity > 0 else len(argv) >= -row.arity):
@@ -93,10 +93,10 @@ class Replayer:
         if not known:
             if not (command.write or command.readonly or command.name == b"select"):
                 raise InvalidLogCommand(argv, "it changes no data, so it cannot be in a log")
-            self._last_word = argv[0]
-            self._last_row = None
+            self._previous_command_name = argv[0]
+            self._previous_row = None
             if command.name_argument_count == 1 and command.name != b"publish":
-                self._last_row = row
+                self._previous_row = row
         call.argv = argv
         call.now = self.now_ms
         self.keyspace.now = self.now_ms
@@ -114,7 +114,7 @@ class Replayer:
         return None
 
     @cython.cfunc
-    def _recorded(self, argv: list[bytes]) -> tuple[list[bytes], CommandRow]:
+    def _resolve_command(self, argv: list[bytes]) -> tuple[list[bytes], CommandRow]:
         """Return the command and its row; if a PUBLISH records the command of a rule, those of the latter."""
         row: CommandRow | None = self.engine.rows.get(argv[0])
         recorded: list[bytes] | None = None
@@ -124,11 +124,11 @@ class Replayer:
             argv = recorded
             row = self.engine.rows.get(argv[0])
         if row is None or not row.has_no_subcommands:
-            row = self._find(argv)
+            row = self._find_row(argv)
         return argv, row
 
     @cython.cfunc
-    def _find(self, argv: list[bytes]) -> CommandRow:
+    def _find_row(self, argv: list[bytes]) -> CommandRow:
         """Return the row of a mixed-case name or of a subcommand."""
         row: CommandRow | None = self.engine.rows.get(argv[0].lower())
         if row is None:

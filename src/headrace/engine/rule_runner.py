@@ -46,8 +46,8 @@ CONSUMERS_PER_STEP = 100  # checked and removed, at 4 µs each
 SWEPT_PER_STEP = 250  # entries that are deleted if they are acknowledged, at 6 µs each
 SCHEDULED_READ_PER_STEP = 1000
 DELIVERIES_PER_STEP = 100
-WORK_PER_TICK = 50  # streams that are only looked at; one with effects counts as EFFECTS_WORK
-EFFECTS_WORK = 15
+WORK_PER_TICK = 50  # streams that are only looked at; one with effects counts as CHANGED_STREAM_WORK
+CHANGED_STREAM_WORK = 15
 BEGUN_PER_TICK = 5  # streams whose time has come, however many are in progress
 RETRY_MS = 1000  # after a failure, and for what no command announces: the watermark of an archive
 NEVER = -1
@@ -99,7 +99,7 @@ class RuleRunner:
         self._dispatcher = dispatcher
         self._rows = rows
         self.call.session = Session(0)
-        self.call.session.runs_rules = True
+        self.call.session.is_rule_session = True
         self.call.reply = self.call.session.reply
         self._suspended = False  # the rules were not applied at the last tick, or all data is new
 
@@ -110,7 +110,7 @@ class RuleRunner:
         keyspace, gate = self.keyspace, self.write_gate
         return (
             keyspace.hides_expired()
-            or keyspace.keep_expired
+            or keyspace.ignore_expiry
             or gate.loading
             or gate.paused_until != 0
             or gate.write_error is not None
@@ -138,8 +138,8 @@ class RuleRunner:
 
     def tick(self, now: int) -> None:
         """Apply the rules whose time has come, and continue what is left."""
-        if self.registry.unused_orders:
-            self.registry.dispose_step()
+        if self.registry.unused_key_orders:
+            self.registry.free_key_orders_step()
         if self.is_suspended():
             self._suspended = True
             return
@@ -154,7 +154,7 @@ class RuleRunner:
         for ruled in list(islice(backlog, WORK_PER_TICK)):
             before = self.keyspace.changes
             self._apply(ruled, now, NODES_PER_STEP)
-            work += 1 if self.keyspace.changes == before else EFFECTS_WORK
+            work += 1 if self.keyspace.changes == before else CHANGED_STREAM_WORK
             if work >= WORK_PER_TICK:
                 break
 
@@ -162,7 +162,7 @@ class RuleRunner:
         """Have all rules applied again if they were suspended."""
         if self._suspended:
             self._suspended = False
-            self.registry.reapply_all()
+            self.registry.queue_full_rule_checks()
 
     def next_due(self, now: int) -> int:
         """Return when tick() next has work, in Unix milliseconds; -1 for never."""
@@ -171,7 +171,7 @@ class RuleRunner:
         if self.is_suspended():
             self._suspended = True
             return NEVER
-        if self.registry.backlog or self._suspended or self.registry.unused_orders:
+        if self.registry.backlog or self._suspended or self.registry.unused_key_orders:
             return now
         return self.registry.next_due()
 
@@ -205,7 +205,7 @@ class RuleRunner:
         if not is_complete:
             self.registry.backlog[ruled] = None
         try:
-            self._set_quiet(ruled, now)
+            self._set_skip_thresholds(ruled, now)
         except DamagedColdRun as error:  # then no command applies the rules, but the timer does
             _log_failure(ruled, error)
             self.registry.schedule(ruled, earlier(due, now + RETRY_MS))
@@ -219,8 +219,8 @@ class RuleRunner:
         gave_up = len(ruled.exhausted_entries) > 0
         if gave_up:
             self._move_to_dead_letters(ruled, now)
-        if ruled.dead_letter_retry_ms > now:
-            due = ruled.dead_letter_retry_ms
+        if ruled.dead_letter_retry_at_ms > now:
+            due = ruled.dead_letter_retry_at_ms
         if stream.rules is not None:
             if stream.rules.drop_acked:
                 is_complete &= self._drop_acked(ruled)
@@ -231,7 +231,7 @@ class RuleRunner:
         if gave_up:
             is_complete = False  # readers may go on in the next turn: they may find more to give up
         else:
-            groups_due, is_checked = self._check_groups(ruled, now)
+            groups_due, is_checked = self._wake_group_readers(ruled, now)
             due = earlier(due, groups_due)
             is_complete &= is_checked
         if 0 <= ruled.consumers_due_ms <= now:
@@ -247,20 +247,20 @@ class RuleRunner:
             is_complete &= delivered
         return due, is_complete
 
-    def _set_quiet(self, ruled: RuledStream, now: int) -> None:
+    def _set_skip_thresholds(self, ruled: RuledStream, now: int) -> None:
         """Set which commands need not apply the rules: most of them change nothing."""
         stream, rules = ruled.stream, ruled.stream.rules
-        ruled.skip_rules_length, ruled.skip_rules_bytes, ruled.watches_acks = I64_MAX, 0, False
+        ruled.rules_needed_from_length, ruled.rules_needed_above_bytes, ruled.watches_acks = I64_MAX, 0, False
         if rules is None:
             return
         if rules.max_len and not rules.discard_new:
             head = stream.first_node()
             slack = 1 if rules.exact or head is None else max(_first_node_entries(head), 1)
-            ruled.skip_rules_length = min(rules.max_len + slack, I64_MAX)
+            ruled.rules_needed_from_length = min(rules.max_len + slack, I64_MAX)
         if rules.max_bytes and not rules.discard_new:
-            ruled.skip_rules_bytes = rules.max_bytes
+            ruled.rules_needed_above_bytes = rules.max_bytes
         if rules.max_age_ms and ruled.due_ms < 0:
-            ruled.skip_rules_length = 0  # the next entry needs a timer
+            ruled.rules_needed_from_length = 0  # the next entry needs a timer
         is_over = (
             retention.is_over_limit(stream, rules) or 0 <= retention.next_age_due_ms(stream, rules) <= now
         )
@@ -327,7 +327,7 @@ class RuleRunner:
 
     # Groups.
 
-    def _check_groups(self, ruled: RuledStream, now: int) -> tuple[int, bool]:
+    def _wake_group_readers(self, ruled: RuledStream, now: int) -> tuple[int, bool]:
         """Wake readers if a group may have entries for them; return the next due time, and if all is done."""
         database = self.keyspace.databases[ruled.database]
         check = GroupsCheck(ruled.stream, now, database.has_waiters(ruled.key))
@@ -349,7 +349,7 @@ class RuleRunner:
             except CommandError as error:
                 key = to_text(dead_letter_key(ruled.key, group.rules))
                 logging.getLogger("headrace").error("no dead letter was added to %s: %s", key, error)
-                ruled.dead_letter_retry_ms = now + RETRY_MS
+                ruled.dead_letter_retry_at_ms = now + RETRY_MS
                 break  # the others stay pending, too
 
     def _move_to_dead_letter(
@@ -404,7 +404,7 @@ class RuleRunner:
             step, names[-left:] = names[-left:], []
             left -= len(step) + 1
             for name in step:
-                self._check_consumer(ruled, group, name, rules.consumer_ttl_ms, now)
+                self._remove_consumer_if_inactive(ruled, group, name, rules.consumer_ttl_ms, now)
             if not names:
                 groups.pop()
         if groups:
@@ -412,7 +412,9 @@ class RuleRunner:
         ruled.consumers_due_ms = ruled.recheck_due_ms
         return True
 
-    def _check_consumer(self, ruled: RuledStream, group: Group, name: bytes, ttl_ms: int, now: int) -> None:
+    def _remove_consumer_if_inactive(
+        self, ruled: RuledStream, group: Group, name: bytes, ttl_ms: int, now: int
+    ) -> None:
         consumer = group.consumer(name)
         if consumer is None:
             return
@@ -465,7 +467,7 @@ class RuleRunner:
         schedule.read_new(SCHEDULED_READ_PER_STEP)
         if not schedule.has_read_all():
             return NEVER, False  # in order of due times: all of them must be known first
-        if schedule.retry_ms > now:
+        if schedule.retry_at_ms > now:
             return schedule.next_due_ms(), True
         for _ in range(DELIVERIES_PER_STEP):
             item = schedule.pop_due(now)
@@ -486,11 +488,11 @@ class RuleRunner:
         if not entry.next():
             return  # cancelled
         words = entry.remaining_pieces()
-        if parse_due_ms(words) < 0 or ruled.target_key is None:
+        if parse_due_ms(words) < 0 or ruled.schedule_target_key is None:
             return
         database = self.keyspace.databases[ruled.database]
         start = self.call.effects.next_index()
-        self._run(database, [b"XADD", ruled.target_key, b"*", *words[:-2]])
+        self._run(database, [b"XADD", ruled.schedule_target_key, b"*", *words[:-2]])
         self._run(database, [b"XDEL", ruled.key, stream_id.text_of(ms, seq)])
         self.call.effects.make_atomic(start)
 

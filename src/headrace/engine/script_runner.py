@@ -32,7 +32,7 @@ from headrace.engine.write_gate import WriteGate
 from headrace.errors import CommandError, ServerOutOfMemory, log_text, to_text
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.libraries import parse_library
+from headrace.keyspace.library_header import parse_library
 from headrace.resp.writer import ReplyWriter
 from headrace.scripting.interpreter import Interpreter, ScriptFailed
 from headrace.scripting.script import ALLOW_OOM, NO_WRITES, Script
@@ -149,12 +149,12 @@ class ScriptRunner(ScriptsInterface):
     evictable_count: cython.Py_ssize_t  # the number of the others
     registered_functions: list[tuple[bytes, int, bytes | None]]  # functions of the library being loaded
     _rows: dict[bytes, CommandRow]
-    _by_name: dict[bytes, CommandRow]
+    _rows_by_full_name: dict[bytes, CommandRow]
     _row_runner: RowRunner
     _timing: Timing
     _run_nested: Callable[[Callable[[], None]], None]
     _libraries: LoadedLibraries  # that the interpreter has
-    _refused: dict[bytes, UnloadableLibrary]  # the others that the keyspace has, by name
+    _unloadable_libraries: dict[bytes, UnloadableLibrary]  # the others that the keyspace has, by name
     _interpreter: Interpreter | None
     _interrupt: BaseException | None
 
@@ -164,7 +164,7 @@ class ScriptRunner(ScriptsInterface):
         auth: Authorization,
         write_gate: WriteGate,
         rows: dict[bytes, CommandRow],
-        by_name: dict[bytes, CommandRow],
+        rows_by_full_name: dict[bytes, CommandRow],
         row_runner: RowRunner,
         timing: Timing,
         run_nested: Callable[[Callable[[], None]], None],
@@ -174,7 +174,7 @@ class ScriptRunner(ScriptsInterface):
         Args:
             call: for the commands of scripts; no other code uses it.
             rows: by the first argument of a request.
-            by_name: subcommands too, as "config|get".
+            rows_by_full_name: subcommands too, as "config|get".
             row_runner: runs the command of a call.
             timing: has the clients that monitor requests.
             run_nested: runs a function that executes requests of other clients meanwhile.
@@ -184,7 +184,8 @@ class ScriptRunner(ScriptsInterface):
         self.effects = call.effects
         self.server = call.server
         self.auth, self.write_gate = auth, write_gate
-        self._rows, self._by_name, self._row_runner, self._run_nested = rows, by_name, row_runner, run_nested
+        self._rows, self._rows_by_full_name = rows, rows_by_full_name
+        self._row_runner, self._run_nested = row_runner, run_nested
         self.session = Session(0)
         self.session.is_script = True
         call.session = self.session
@@ -193,7 +194,7 @@ class ScriptRunner(ScriptsInterface):
         self.text_bytes = self.never_evicted_bytes = self.evictable_count = self.evicted_count = 0
         self.running = self._interpreter = self._interrupt = None
         self._timing = timing
-        self._libraries, self._refused = LoadedLibraries(), {}
+        self._libraries, self._unloadable_libraries = LoadedLibraries(), {}
 
     def _use_writer(self, writer: ReplyWriter) -> None:
         """Have the commands of scripts reply to this writer."""
@@ -280,11 +281,11 @@ class ScriptRunner(ScriptsInterface):
         self.scripts.clear()
         self.text_bytes = self.never_evicted_bytes = self.evictable_count = 0
         self._discard_interpreter()
-        self._refused = {}
+        self._unloadable_libraries = {}
 
     @cython.ccall
     def compile(self, script: Script) -> cython.void:
-        """Compile the script if it is not. Raises CommandError."""
+        """Compile the script if it is not compiled yet. Raises CommandError."""
         self.discard_crowded_interpreter()
         interpreter = self.interpreter()
         if not script.is_compiled:
@@ -332,7 +333,7 @@ class ScriptRunner(ScriptsInterface):
             if old is not None and old is not text:
                 self._try_library(name, old)
             raise CommandError(wrong.decode("utf-8", "surrogateescape"))
-        self._refused.pop(name, None)
+        self._unloadable_libraries.pop(name, None)
 
     def _unload(self, name: bytes) -> None:
         self._libraries.remove(name)
@@ -345,8 +346,10 @@ class ScriptRunner(ScriptsInterface):
         Stops after ALL_LIBRARIES_LOAD_MS_MAX milliseconds; the next call continues.
         """
         libraries = self.keyspace.libraries
-        for name in [name for name, one in self._refused.items() if libraries.get(name) is not one.text]:
-            del self._refused[name]
+        for name in [
+            name for name, one in self._unloadable_libraries.items() if libraries.get(name) is not one.text
+        ]:
+            del self._unloadable_libraries[name]
         if self._interpreter is None or self._interpreter.broken:
             if not libraries:
                 return
@@ -364,26 +367,30 @@ class ScriptRunner(ScriptsInterface):
     def _missing_libraries(self) -> list[bytes]:
         """Return the names of the libraries that are not loaded yet."""
         loaded = self._libraries.texts
-        if len(loaded) + len(self._refused) == len(self.keyspace.libraries):
+        if len(loaded) + len(self._unloadable_libraries) == len(self.keyspace.libraries):
             return []
-        return [one for one in self.keyspace.libraries if one not in loaded and one not in self._refused]
+        return [
+            one
+            for one in self.keyspace.libraries
+            if one not in loaded and one not in self._unloadable_libraries
+        ]
 
     def _try_library(self, name: bytes, text: bytes) -> None:
         """Load a library of the keyspace, or note why it cannot be loaded: the others work nevertheless."""
         try:
             self._load_library(name, text)
         except CommandError as error:
-            if name not in self._refused:
+            if name not in self._unloadable_libraries:
                 logging.getLogger("headrace").warning(
                     "library %s cannot be loaded: %s", log_text(name), error
                 )
-            self._refused[name] = UnloadableLibrary(text, str(error))
+            self._unloadable_libraries[name] = UnloadableLibrary(text, str(error))
 
     def function(self, name: bytes) -> Function | None:
         """Return the function of that name, ignoring case; None if there is none.
 
-        Raises CommandError: if it was not found, and a library that may have it is still not loaded after
-        another attempt.
+        Raises CommandError: if the function was not found, and a library that may have it cannot be loaded,
+        also not by another attempt.
         """
         self.discard_crowded_interpreter()
         found = self._loaded_function(name)
@@ -391,16 +398,19 @@ class ScriptRunner(ScriptsInterface):
             return found
         self._sync_libraries()
         found = self._libraries.functions.get(name.lower())
-        if found is None and self._refused:
+        if found is None and self._unloadable_libraries:
             deadline = Deadline(LIBRARY_LOAD_MS_MAX)
-            for library, refused in list(self._refused.items()):
-                self._try_library(library, refused.text)
+            for library, unloadable in list(self._unloadable_libraries.items()):
+                self._try_library(library, unloadable.text)
                 if deadline.is_over():
                     break
             self._sync_libraries()
             found = self._libraries.functions.get(name.lower())
-            if found is None and self._refused:
-                reasons = [f"library {to_text(one)}: {self._refused[one].reason}" for one in self._refused]
+            if found is None and self._unloadable_libraries:
+                reasons = [
+                    f"library {to_text(library)}: {unloadable.reason}"
+                    for library, unloadable in self._unloadable_libraries.items()
+                ]
                 raise CommandError(f"ERR Function not found, but not all are loaded. {'; '.join(reasons)}")
         if found is None:
             self._check_libraries_loaded()
@@ -530,7 +540,7 @@ class ScriptRunner(ScriptsInterface):
 
     def _count_error(self, call: Call, text: bytes, is_counted: bool) -> None:
         """Count an error as a failure of the script; unless `is_counted`, count it as an error reply, too."""
-        self._by_name[call.command.name].failed_calls += 1
+        self._rows_by_full_name[call.command.name].failed_calls += 1
         if not is_counted:
             call.engine.stats.count_error(text)
 
@@ -542,7 +552,7 @@ class ScriptRunner(ScriptsInterface):
         memory: MemoryAccount = self.write_gate.memory
         session.database = caller.database
         session.name, session.address = caller.name, caller.address
-        session.user_name, session.identity = caller.user_name, caller.identity
+        session.user_name, session.user = caller.user_name, caller.user
         session.restricted_user = caller.restricted_user
         session.must_authenticate = caller.must_authenticate
         session.replayed = caller.replayed
@@ -580,7 +590,7 @@ class ScriptRunner(ScriptsInterface):
     def _call(self, argv: list[bytes], protocol: cython.int) -> cython.int:
         running: RunningScript | None = self.running
         assert running is not None
-        row: CommandRow | None = self._find(argv)
+        row: CommandRow | None = self._find_row(argv)
         if row is None:
             raise CommandError("ERR Unknown Redis command called from script")
         self._check_call(running, row, argv)
@@ -623,14 +633,14 @@ class ScriptRunner(ScriptsInterface):
         return 0
 
     @cython.cfunc
-    def _find(self, argv: list[bytes]) -> CommandRow | None:
+    def _find_row(self, argv: list[bytes]) -> CommandRow | None:
         row: CommandRow | None = self._rows.get(argv[0])
         if row is None:
             row = self._rows.get(argv[0].lower())
         if row is None or row.has_no_subcommands or len(argv) == 1:
             return row
         sub = row.command.subcommand(argv[1])
-        return None if sub is None else self._by_name[sub.name]
+        return None if sub is None else self._rows_by_full_name[sub.name]
 
     def _check_permission(self, row: CommandRow, argv: list[bytes]) -> None:
         running = self.running
@@ -677,12 +687,12 @@ class ScriptRunner(ScriptsInterface):
         try:
             time.sleep(0)  # lets other threads of Python run, and receive signals: Lua does not
             system.run_signal_handlers()
-            return self._check()
+            return self._check_time_limit()
         except BaseException as error:
             self._interrupt = error
             return b"interrupted", CHECK_INTERVAL_S
 
-    def _check(self) -> tuple[bytes | None, float]:
+    def _check_time_limit(self) -> tuple[bytes | None, float]:
         running = self.running
         if self._interrupt is not None:
             return b"interrupted", CHECK_INTERVAL_S
@@ -709,8 +719,8 @@ class ScriptRunner(ScriptsInterface):
         return running.end_reason, CHECK_INTERVAL_S
 
     def may_run(self, argv: list[bytes]) -> bool | None:
-        """Return whether the user may run it; None for an unknown command or a wrong number of arguments."""
-        row = self._find(argv)
+        """Return whether the user may run a command; None if it is unknown or its argument count is wrong."""
+        row = self._find_row(argv)
         if row is None or not row.command.accepts_argument_count(len(argv)):
             return None
         if self.session.restricted_user is None:
@@ -723,7 +733,7 @@ class ScriptRunner(ScriptsInterface):
         logging.getLogger("headrace").log(LOG_LEVELS[level], "%s", line)
 
     def set_replication(self, flags: int) -> None:
-        """Set whether effects are recorded. Log and replicas get the same effects."""
+        """Record the following effects unless flags is 0; any other value is for log and replicas alike."""
         if self.running is not None:
             self.running.records_effects = flags != 0 and self.running.end_reason is None
 

@@ -5,8 +5,8 @@
       reading         reading         reading    ...              reading
 
 The clock is read once for each request: where one ends, the next one begins. The time between two turns of
-the event loop is not counted, because each turn begins with a reading. So does each command of a script.
-The clock is not read while no durations are measured.
+the event loop is not counted, because each turn begins with a reading. Each command of a
+script begins with one, too. The clock is not read while no durations are measured.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MONITORED_BYTES_MAX = 64 * 1024  # of each argument that MONITOR shows: escaping
 @cython.cfunc
 @cython.inline
 @cython.exceptval(-1, check=False)
-def _count(row: CommandRow, taken: cython.longlong) -> cython.int:
+def _add_to_histogram(row: CommandRow, taken: cython.longlong) -> cython.int:
     """Add a duration in nanoseconds to the row's histogram."""
     if row.latency_histogram is None:
         row.latency_histogram = Histogram()
@@ -104,9 +104,9 @@ class Timing:
         """Record that a command ran. since_ns: last_reading_ns before it ran."""
         if self.measures_durations:
             taken: cython.longlong = self._lap(row, since_ns)
-            if call.session.waiting is None:
+            if call.session.waiter is None:
                 if self.tracks_latency:
-                    _count(row, taken)
+                    _add_to_histogram(row, taken)
                 if taken >= self.threshold_ns:
                     self._record_slow(call, taken)
         if self.has_monitors and "skip_monitor" not in call.command.flags:
@@ -119,7 +119,7 @@ class Timing:
         if self.measures_durations:
             taken: cython.longlong = self._lap(row, since_ns)
             if self.tracks_latency:
-                _count(row, taken)
+                _add_to_histogram(row, taken)
 
     @cython.cfunc
     @cython.inline

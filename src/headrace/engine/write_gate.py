@@ -11,7 +11,8 @@
 
 A pause has an owner: a client, a failover, or a shutdown. Ending it does not end those of other owners.
 
-They are checked in this order, which is that of Redis except for write_error: eviction is a write, too.
+The conditions are checked in the order of this table. Only write_error differs from the order of Redis:
+eviction is a write, too.
 
 A request checks one flag, `may_reject`, and two numbers; it checks the rest only if needed. Full memory
 does not reject the watermarks of archives: they let entries be evicted that the rule KEEP-UNARCHIVED has
@@ -138,7 +139,7 @@ class WriteGate:
         self.paused_sessions = {}
 
     @cython.cfunc
-    def _update_shut(self) -> cython.void:
+    def _update_may_reject(self) -> cython.void:
         self.may_reject = (
             self.loading
             or self.busy_error is not None
@@ -153,37 +154,37 @@ class WriteGate:
     def set_loading(self, on: cython.bint) -> cython.void:
         """Set whether the data is being loaded."""
         self.loading = on
-        self._update_shut()
+        self._update_may_reject()
 
     def set_busy(self, text: bytes | None) -> None:
         """Reject, with this text, requests that cannot end the running script; None: no slow script runs."""
         if self.busy_error != text:
             self.busy_error = text
-            self._update_shut()
+            self._update_may_reject()
 
     @cython.ccall
     def reject_writes(self, text: bytes | None) -> cython.void:
         """Reject all writes with this error from now on; None accepts them again."""
         self.write_error = text
-        self._update_shut()
+        self._update_may_reject()
 
     @cython.ccall
     def set_read_only(self, on: cython.bint) -> cython.void:
         """Set whether this is a replica that accepts no writes of clients."""
         self.read_only = on
-        self._update_shut()
+        self._update_may_reject()
 
     @cython.ccall
     def set_stale(self, on: cython.bint) -> cython.void:
         """Set whether clients may not see the data, because the link to the primary is down."""
         self.stale = on
-        self._update_shut()
+        self._update_may_reject()
 
     @cython.ccall
     def set_too_few_replicas(self, on: cython.bint) -> cython.void:
         """Set whether writes are rejected because too few replicas would receive them in time."""
         self.too_few_replicas = on
-        self._update_shut()
+        self._update_may_reject()
 
     @cython.ccall
     def set_ignores_memory(self, on: cython.bint) -> cython.void:
@@ -212,7 +213,7 @@ class WriteGate:
         self.paused_until = min((until for until, _ in pauses), default=0)
         self.pauses_writes_only = bool(pauses) and all(writes_only for _, writes_only in pauses)
         self.eviction.keyspace.pause_expiry = self.paused_until != 0
-        self._update_shut()
+        self._update_may_reject()
 
     def shift_pauses(self, by_ms: int) -> None:
         """Shift the ends of the pauses by the milliseconds by which the clock was set."""
@@ -265,7 +266,7 @@ class WriteGate:
         """
         if session.is_replica:
             return False
-        if session.waiting is not None and not row.readonly and not row.command.write:
+        if session.waiter is not None and not row.readonly and not row.command.write:
             return False
         return not self.pauses_writes_only or self.request_may_write(session, row)
 
@@ -283,8 +284,8 @@ class WriteGate:
         if self.stale and not session.replayed:
             raise PrimaryLinkDown()
 
-    def check_script_may_write(self, session: Session, allow_oom: bool) -> None:
-        """Raise CommandError if a script that declares that it may write may not run now."""
+    def check_writing_script_start(self, session: Session, allow_oom: bool) -> None:
+        """Raise CommandError if a script that declares to write must not start now."""
         if session.replayed:
             return
         if self.write_error is not None:

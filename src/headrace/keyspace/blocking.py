@@ -8,8 +8,8 @@
 
 A waiter that is served or closed leaves all its queues at once. One that finds nothing keeps its position.
 
-Waiters of one class wait for the same thing: if one of them finds nothing, nor would those after it. So new
-data on a key with ten thousand waiting group members costs as much as with one. Waiters with nothing in
+Waiters of one class wait for the same thing: if one of them finds nothing, the later ones are not tried. So
+new data on a key with ten thousand waiting group members costs as much as with one. Waiters with nothing in
 common (plain readers, each with an ID of its own) have the class None: each of them is tried.
 """
 
@@ -300,7 +300,9 @@ class Blocking:
     # Timers.
 
     @cython.ccall
-    def schedule(self, database: cython.Py_ssize_t, key: bytes, at: cython.longlong) -> cython.void:
+    def schedule_key_signal(
+        self, database: cython.Py_ssize_t, key: bytes, at: cython.longlong
+    ) -> cython.void:
         """Signal the key at that time (milliseconds since 1970), if clients wait for it then.
 
         A key has one timer, the earliest one requested. It fires once.

@@ -1,7 +1,8 @@
 """Move the oldest nodes of streams to files, as cold runs, while the data exceed their memory limit.
 
-    step()   choose a stream ─ next_oldest_batch() ─ store.write() ─ place_batch() ─ the nodes leave memory
-                                 copies          files          if they did not change meanwhile
+    step()   choose a stream ─ next_oldest_batch() ─ store.write() ─ replace_with_stored_runs()
+                                 copies                files           the nodes leave memory, if they did
+                                                                       not change meanwhile
 
 With `start_writing`, another thread calls store_returning_completion(), and step() does not wait for it. The
 nodes stay in memory until they are stored. If storing fails, they stay there; the next attempt follows after
@@ -60,7 +61,7 @@ class RunStore(RunSource):
         raise NotImplementedError
 
     def is_stale(self, place: Any) -> bool:
-        """Return whether most bytes of the file of this place are dead, and nothing is appended to it."""
+        """Return whether the file that contains this place is mostly dead bytes and no longer appended to."""
         raise NotImplementedError
 
     def has_stale_files(self) -> bool:
@@ -129,9 +130,10 @@ class ColdStorage:
     runs_stored: Public[cython.longlong]
     runs_given_up: Public[cython.longlong]  # because a node changed while it was stored
     runs_rewritten: Public[cython.longlong]
-    left_out_removals: Public[cython.longlong]  # of these data: see commands/stream/unreadable_removals.py
-    left_out_reason: Public[str]  # why the first one was left out; empty: none was
-    _sparse: Iterator[RunsToRewrite | None] | None  # while runs to be written again are searched for
+    left_out_removal_count: Public[cython.longlong]  # of these data: see commands/stream/left_out_removals.py
+    left_out_removal_reason: Public[str]  # why the first one was left out; empty: none was
+    # The search for runs to be written again; None: none is running.
+    _sparse_run_search: Iterator[RunsToRewrite | None] | None
     _hot_rules: HotRuleScan
     _upkeep_due_ms: cython.longlong  # when files and runs are searched next
 
@@ -151,9 +153,9 @@ class ColdStorage:
         self.last_failure_ms = 0
         self.last_error = ""
         self.failures = self.runs_stored = self.runs_given_up = self.runs_rewritten = 0
-        self.left_out_removals = 0
-        self.left_out_reason = ""
-        self._sparse = None
+        self.left_out_removal_count = 0
+        self.left_out_removal_reason = ""
+        self._sparse_run_search = None
         self._upkeep_due_ms = 1  # at the first step: files of loaded runs may be without them later
         self._hot_rules = HotRuleScan(keyspace)
 
@@ -170,7 +172,7 @@ class ColdStorage:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def has_work(self) -> cython.bint:
-        """Return whether nodes should become cold, and can."""
+        """Return whether the data exceed their memory limit and a batch of nodes can be stored now."""
         return (
             self.hot_bytes_limit > 0
             and not self.is_writing
@@ -186,7 +188,7 @@ class ColdStorage:
         if self.is_writing:
             return due
         work = self._hot_rules.next_check_ms(now_ms)
-        if self.has_work() or self._sparse is not None:
+        if self.has_work() or self._sparse_run_search is not None:
             work = now_ms
         if work < 0:
             return due
@@ -229,9 +231,13 @@ class ColdStorage:
         """Remove files that are not needed, and begin to search for runs to be written again."""
         self.store.remove_unreferenced()
         self._upkeep_due_ms = now_ms + UPKEEP_MS if self.store.file_count() else 0
-        if self._sparse is None and (self.cache.has_new_sparse_run or self.store.has_stale_files()):
+        if self._sparse_run_search is None and (
+            self.cache.has_new_sparse_run or self.store.has_stale_files()
+        ):
             self.cache.has_new_sparse_run = False
-            self._sparse = run_rewriting.runs_to_rewrite(self.keyspace, self.run_bytes, self.store.is_stale)
+            self._sparse_run_search = run_rewriting.runs_to_rewrite(
+                self.keyspace, self.run_bytes, self.store.is_stale
+            )
 
     def cool_to_limit(self, stream: Stream) -> None:
         """Store the oldest nodes of a stream that is being loaded until the data fit, or nothing is left."""
@@ -269,11 +275,11 @@ class ColdStorage:
         Searches a limited number of keys, so the batch may be empty although a later call finds some.
         """
         batch: list[RunsToRewrite] = []
-        while self._sparse is not None and len(batch) * self.run_bytes < size:
+        while self._sparse_run_search is not None and len(batch) * self.run_bytes < size:
             try:
-                found = next(self._sparse)
+                found = next(self._sparse_run_search)
             except StopIteration:
-                self._sparse = None
+                self._sparse_run_search = None
                 break
             if found is None:
                 break
@@ -315,27 +321,27 @@ class ColdStorage:
         return [next(places) if nodes else None for nodes in contents]
 
     def store_returning_completion(self, batch: Batch) -> Callable[[], None]:
-        """Store a batch, in any thread; return the function that the engine's thread must call then.
+        """Store a batch, in any thread; return a function that the engine's thread must call afterwards.
 
-        It calls place_batch(), or record_failure() after any exception: otherwise no other batch would
-        follow.
+        The function calls replace_with_stored_runs(), or record_failure() after an exception. Until it is
+        called, no other batch is stored.
         """
         try:
             places = self.write(batch)
         except Exception as error:
             return partial(self.record_failure, error)
-        return partial(self.place_batch, batch, places)
+        return partial(self.replace_with_stored_runs, batch, places)
 
     def store_now(self, batch: Batch) -> None:
-        """Store a batch and call place_batch(), or record_failure()."""
+        """Store a batch and call replace_with_stored_runs(), or record_failure()."""
         try:
             places = self.write(batch)
         except (OSError, HeadraceError) as error:
             self.record_failure(error)
         else:
-            self.place_batch(batch, places)
+            self.replace_with_stored_runs(batch, places)
 
-    def place_batch(self, batch: Batch, places: Sequence[Any]) -> None:
+    def replace_with_stored_runs(self, batch: Batch, places: Sequence[Any]) -> None:
         """Replace the nodes or runs of a batch by the stored runs, unless they changed meanwhile."""
         self.is_writing = False
         self.last_failure_ms, self.last_error = 0, ""

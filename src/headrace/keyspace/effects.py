@@ -13,7 +13,7 @@ import cython
 from headrace.visibility import Public
 
 
-class OlderForm(NamedTuple):
+class Redis7Equivalent(NamedTuple):
     """Commands of Redis 7.0 that have the effect of a request on a server that knows no others."""
 
     request: list[bytes]  # kept, so that its identity is not used again
@@ -27,17 +27,17 @@ class Effects:
     """The effects recorded since the last take()."""
 
     recording: Public[cython.bint]
-    # a replica knows only the commands of Redis 7.0: commands note such forms of their newer effects
-    needs_older_forms: Public[cython.bint]
+    # a replica knows only the commands of Redis 7.0: commands note equivalents of their newer effects
+    needs_redis7_equivalents: Public[cython.bint]
     items: list[tuple[int, list[bytes]]]  # (database, request); never replaced: calls append to it
     # The log's length before these items; the caller of take() advances it.
     log_offset: Public[cython.longlong]
-    _forms: dict[int, OlderForm]  # by the identity of the request
+    _redis7_equivalents: dict[int, Redis7Equivalent]  # by the identity of the request
     _transaction: cython.Py_ssize_t  # index of the running EXEC's first effect; -1 outside of an EXEC
 
     def __init__(self) -> None:
-        self.recording = self.needs_older_forms = False
-        self._forms = {}
+        self.recording = self.needs_redis7_equivalents = False
+        self._redis7_equivalents = {}
         self.items = []
         self.log_offset = 0
         self._transaction = -1
@@ -53,21 +53,21 @@ class Effects:
         """Remove the effect that was recorded last: its command changes nothing after all."""
         self.items.pop()
 
-    def set_older_form(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
-        """Note commands of Redis 7.0 with the effect of a recorded request, if `needs_older_forms`.
+    def set_redis7_equivalent(self, request: list[bytes], commands: list[list[bytes]], exact: bool) -> None:
+        """Note commands of Redis 7.0 with the effect of a recorded request, if `needs_redis7_equivalents`.
 
-        exact: see OlderForm.
+        exact: see Redis7Equivalent.
         """
-        if self.needs_older_forms:
-            self._forms[id(request)] = OlderForm(request, commands, exact)
+        if self.needs_redis7_equivalents:
+            self._redis7_equivalents[id(request)] = Redis7Equivalent(request, commands, exact)
 
-    def older_form_of(self, request: list[bytes]) -> OlderForm | None:
-        """Return the form that was noted for this request object; None if there is none."""
-        return self._forms.get(id(request))
+    def redis7_equivalent(self, request: list[bytes]) -> Redis7Equivalent | None:
+        """Return the equivalent that was noted for this request object; None if there is none."""
+        return self._redis7_equivalents.get(id(request))
 
-    def clear_older_forms(self) -> None:
-        """Forget all forms. Call it when the replicas have received the effects."""
-        self._forms.clear()
+    def clear_redis7_equivalents(self) -> None:
+        """Forget all equivalents. Call it when the replicas have received the effects."""
+        self._redis7_equivalents.clear()
 
     def record_expired(self, database: int, key: bytes) -> None:
         """Record that the database's key expired."""

@@ -47,7 +47,7 @@ def format_classes(class_bits: int) -> str:
 
 @cython.final
 @cython.cclass
-class Events:
+class KeyspaceNotifier:
     """Publishes the events of one keyspace."""
 
     settings: Settings

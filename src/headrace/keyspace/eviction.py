@@ -29,7 +29,7 @@ from headrace.errors import log_text
 from headrace.keyspace import watermark
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.keyspace import Database, Keyspace
-from headrace.keyspace.log_budget import LogBudget
+from headrace.keyspace.log_rate_limiter import LogRateLimiter
 from headrace.streams import retention
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
@@ -56,10 +56,10 @@ class Eviction:
         self.peak = 0  # the highest memory use of keys and values that was seen
         self.peak_ms = 0  # when that was
         self._kept = b""  # a stream whose entries rules kept in the last search
-        self._kept_lines = LogBudget(1, KEPT_LOG_INTERVAL_MS)
+        self._kept_log_limiter = LogRateLimiter(1, KEPT_LOG_INTERVAL_MS)
 
     def make_room(self, wanted: int) -> bool:
-        """Evict until memory is not above the limit; return False if it is, and nothing more can be evicted.
+        """Evict until memory is within the limit; return False if it is above and nothing is left to evict.
 
         The work is bounded: it ends after EVICTED_NODES_MAX nodes, or later when twice the wanted bytes are
         freed. So True may be returned although memory is still above the limit.
@@ -74,7 +74,7 @@ class Eviction:
         evicted: dict[Stream, int] = {}  # entries evicted from each
         stream: Stream | None = None
         if memory.total > most and self.keyspace.cold_storage is not None:
-            self.keyspace.cold_storage.cache.release(memory.total - most)  # it can be read again
+            self.keyspace.cold_storage.cache.evict_bytes(memory.total - most)  # it can be read again
         while memory.total > most and (nodes < EVICTED_NODES_MAX or start - memory.total < 2 * wanted):
             stream = self._biggest() if self.policy == STREAM_OLDEST else None
             if stream is None:
@@ -122,7 +122,7 @@ class Eviction:
         if not registry.streams or key is None:
             return False
         ruled = registry.streams.get(stream)
-        if ruled is not None and ruled.target_key is not None:
+        if ruled is not None and ruled.schedule_target_key is not None:
             return True
         rules = stream.rules
         if rules is not None and (rules.discard_new or rules.drop_acked):
@@ -137,7 +137,7 @@ class Eviction:
 
     def _log_kept(self) -> None:
         """Log that rules keep entries although memory is full, from time to time."""
-        if not self._kept or not self._kept_lines.try_acquire(self.keyspace.now):
+        if not self._kept or not self._kept_log_limiter.try_acquire(self.keyspace.now):
             return
         logging.getLogger("headrace").warning(
             "memory is full and nothing can be evicted: rules keep the entries of streams, for example of %s;"
@@ -169,7 +169,7 @@ class Eviction:
         self.keyspace.changes += evicted_entries - 1
         database.mark_modified_by_server(key)
         if self.keyspace.settings.notify_keyspace_events:
-            self.keyspace.events.notify("t", b"xtrim", key, database.index)
+            self.keyspace.notifier.notify("t", b"xtrim", key, database.index)
 
     def _database_of(self, stream: Stream, key: bytes) -> Database:
         """Return the database that holds the stream. (SWAPDB moves streams, so they do not store it.)"""

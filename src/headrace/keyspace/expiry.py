@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from headrace import limits
-from headrace.keyspace.key_times import KeyExpiryTimes
+from headrace.keyspace.key_expiry_times import KeyExpiryTimes
 from headrace.keyspace.keyspace_image import DatabaseImage
 from headrace.streams.memory_account import MemoryAccount
 from headrace.visibility import Public
@@ -20,7 +20,7 @@ EXPIRY_MEMORY_BYTES = cython.declare(cython.Py_ssize_t, limits.KEY_TTL_OVERHEAD_
 
 @cython.final
 @cython.cclass
-class Expiry:
+class DatabaseExpiryTimes:
     """The expiry times of one database's keys, in milliseconds since 1970."""
 
     times: KeyExpiryTimes

@@ -30,7 +30,7 @@ STAR = cython.declare(cython.int, 42)
 
 SHORT_SEGMENT_MAX = cython.declare(cython.Py_ssize_t, 16)
 SEGMENT_MAX = cython.declare(cython.Py_ssize_t, limits.GLOB_SEGMENT_MAX)
-TABLES_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # kept for the next text
+ACCEPT_TABLES_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64 * 1024)  # kept for the next text
 
 # Codes of elements. Below 256: that byte.
 ANY_BYTE_CODE = cython.declare(cython.uint, 256)
@@ -85,8 +85,8 @@ class Glob:
     suffix_length: cython.Py_ssize_t  # the same after the last star
     text_length_min: cython.Py_ssize_t  # number of elements without stars: the length of the shortest text
     bitmaps: bytes  # of classes: a bit for each byte they accept
-    tables: dict[int, bytearray]  # of segments, by their first element: see _accepting()
-    tables_bytes: cython.Py_ssize_t
+    accept_tables: dict[int, bytearray]  # of segments, by their first element: see _accepting()
+    accept_tables_bytes: cython.Py_ssize_t
 
     def __init__(self, pattern: bytes, ignore_case: cython.bint = False) -> None:
         """Prepare the pattern.
@@ -113,9 +113,9 @@ class Glob:
         codes: bytearray = bytearray(4 * end)
         bitmaps: list[bytes] = []
         p: cython.p_uchar = codes
-        self.count = self.text_length_min = self.suffix_length = self.tables_bytes = 0
+        self.count = self.text_length_min = self.suffix_length = self.accept_tables_bytes = 0
         self.prefix_length = -1
-        self.tables = {}
+        self.accept_tables = {}
         while at < end:
             at += 1
             if pattern[at - 1] == STAR:
@@ -300,7 +300,7 @@ class Glob:
         if last - first > SHORT_SEGMENT_MAX:
             for at in range(first, last):
                 if mem.u32le(self.p, 4 * at) >= ANY_BYTE_CODE:
-                    return self._find_classes(first, last, text, begin, end)
+                    return self._find_bit_parallel(first, last, text, begin, end)
             return self._find_literals(first, last, text, begin, end)
         for at in range(begin, end - (last - first) + 1):
             if self._matches_at(first, last, text, at):
@@ -343,7 +343,7 @@ class Glob:
         return -1
 
     @cython.cfunc
-    def _find_classes(
+    def _find_bit_parallel(
         self,
         first: cython.Py_ssize_t,
         last: cython.Py_ssize_t,
@@ -379,7 +379,7 @@ class Glob:
     def _accepting(self, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> bytearray:
         """Return for each byte a row of bits: which elements of the segment accept it."""
         row: cython.Py_ssize_t = 8 * ((last - first + 63) // 64)
-        made: bytearray | None = self.tables.get(first)
+        made: bytearray | None = self.accept_tables.get(first)
         if made is not None:
             return made
         made = bytearray(256 * row)
@@ -399,7 +399,7 @@ class Glob:
                 if self._accepts(first + i, byte):
                     at = row * byte + (i >> 3)
                     m[at] = m[at] | (1 << (i & 7))
-        if self.tables_bytes + len(made) <= TABLES_BYTES_MAX:
-            self.tables_bytes += len(made)
-            self.tables[first] = made
+        if self.accept_tables_bytes + len(made) <= ACCEPT_TABLES_BYTES_MAX:
+            self.accept_tables_bytes += len(made)
+            self.accept_tables[first] = made
         return made

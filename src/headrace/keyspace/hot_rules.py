@@ -33,15 +33,15 @@ class HotRuleScan:
 
     keyspace: Keyspace
     _checked_ms: cython.longlong  # when streams were looked at last
-    _left: cython.Py_ssize_t  # how many are left in this round
-    _changes: cython.longlong  # of the keyspace when this round began
-    _version: cython.longlong  # RuleRegistry.hot_rules_version then
+    _streams_left_count: cython.Py_ssize_t  # how many are left in this round
+    _changes_at_start: cython.longlong  # of the keyspace when this round began
+    _version_at_start: cython.longlong  # RuleRegistry.hot_rules_version then
     _age_due_ms: cython.longlong  # when HOT-AGE has work without a change; -1: never
 
     def __init__(self, keyspace: Keyspace) -> None:
         self.keyspace = keyspace
-        self._checked_ms = self._left = 0
-        self._changes = self._version = self._age_due_ms = -1
+        self._checked_ms = self._streams_left_count = 0
+        self._changes_at_start = self._version_at_start = self._age_due_ms = -1
 
     @cython.ccall
     @cython.exceptval(-2, check=False)
@@ -51,9 +51,9 @@ class HotRuleScan:
         if len(rules.hot_rule_streams) == 0:
             return -1
         if (
-            self._left > 0
-            or self._changes != self.keyspace.changes
-            or self._version != rules.hot_rules_version
+            self._streams_left_count > 0
+            or self._changes_at_start != self.keyspace.changes
+            or self._version_at_start != rules.hot_rules_version
         ):
             return self._checked_ms + CHECK_MS if now_ms >= self._checked_ms else now_ms
         return self._age_due_ms
@@ -67,22 +67,23 @@ class HotRuleScan:
         """
         rules: RuleRegistry = self.keyspace.rule_registry
         self._checked_ms = now_ms
-        if self._left <= 0:
-            self._left = len(rules.hot_rule_streams)
-            self._changes, self._version = self.keyspace.changes, rules.hot_rules_version
+        if self._streams_left_count <= 0:
+            self._streams_left_count = len(rules.hot_rule_streams)
+            self._changes_at_start, self._version_at_start = self.keyspace.changes, rules.hot_rules_version
             self._age_due_ms = -1
-        for _ in range(min(self._left, len(rules.hot_rule_streams), STREAMS_PER_STEP)):
+        for _ in range(min(self._streams_left_count, len(rules.hot_rule_streams), STREAMS_PER_STEP)):
             stream: Stream = next(iter(rules.hot_rule_streams))
-            nodes = self._too_many(stream, size, run_bytes) or self._too_old(stream, size, run_bytes, now_ms)
+            nodes = self._nodes_over_hot_bytes(stream, size, run_bytes)
+            nodes = nodes or self._nodes_past_hot_age(stream, size, run_bytes, now_ms)
             if nodes:
                 self._checked_ms = 0  # go on as soon as they are stored
                 return stream, nodes
             rules.hot_rule_streams.move_to_end(stream)
-            self._left -= 1
-        self._left = min(self._left, len(rules.hot_rule_streams))
+            self._streams_left_count -= 1
+        self._streams_left_count = min(self._streams_left_count, len(rules.hot_rule_streams))
         return None
 
-    def _too_many(self, stream: Stream, size: int, run_bytes: int) -> list[Node]:
+    def _nodes_over_hot_bytes(self, stream: Stream, size: int, run_bytes: int) -> list[Node]:
         """Return the oldest nodes if there are more than HOT-BYTES, in whole runs."""
         rules = stream.rules
         if rules is None or not rules.hot_bytes:
@@ -96,7 +97,7 @@ class HotRuleScan:
         )
         return nodes if cold_selection.have_live_entries(nodes) else []
 
-    def _too_old(self, stream: Stream, size: int, run_bytes: int, now_ms: int) -> list[Node]:
+    def _nodes_past_hot_age(self, stream: Stream, size: int, run_bytes: int, now_ms: int) -> list[Node]:
         """Return the oldest nodes if all their entries are older than HOT-AGE, or set when to look again."""
         rules = stream.rules
         if rules is None or not rules.hot_age_ms:

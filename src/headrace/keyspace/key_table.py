@@ -93,7 +93,10 @@ class KeyTable:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def put(self, key: bytes, value: object, is_new: cython.bint) -> cython.int:
-        """Set the value of the key. is_new: the key does not exist. Returns 0: checked faster than void."""
+        """Set the value of the key. is_new: the key does not exist yet.
+
+        Returns 0: an int is cheaper to check for errors than void.
+        """
         single: dict[bytes, object] | None = self.single_part
         if single is not None:
             single[key] = value

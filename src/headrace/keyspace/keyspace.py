@@ -3,10 +3,10 @@
 A value is `bytes` (a string), `bytearray` (a string changed in place) or a `Stream`. Reading a key that has
 expired deletes it and finds nothing. Nothing here reads a clock: the engine sets `now`.
 
-    no flag        an expired key is deleted, by the sweep or when it is accessed
-    hide_expired   on a replica: it is missing, but only its primary deletes it
-    pause_expiry   during CLIENT PAUSE: it is missing, and deleted afterwards
-    keep_expired   it is present, for requests that were executed before it expired; overrides the others
+    no flag         an expired key is deleted, by the sweep or when it is accessed
+    hide_expired    on a replica: it is missing, but only its primary deletes it
+    pause_expiry    during CLIENT PAUSE: it is missing, and deleted afterwards
+    ignore_expiry   it is present, for requests that were executed before it expired; overrides the others
 
 A replica, too, drops old idempotency records and compacts tombstones: after a promotion its clock decides
 about the records in any case, and compaction changes no content.
@@ -26,12 +26,12 @@ from headrace import companion_keys, limits
 from headrace.errors import WrongType
 from headrace.keyspace import keyspace_image as image_module
 from headrace.keyspace.blocking import Blocking
-from headrace.keyspace.events import Events
-from headrace.keyspace.expiry import Expiry
+from headrace.keyspace.events import KeyspaceNotifier
+from headrace.keyspace.expiry import DatabaseExpiryTimes
 from headrace.keyspace.key_table import KeyTable
 from headrace.keyspace.keyspace_image import DatabaseImage, KeyspaceImage
 from headrace.keyspace.lazy_free import LazyFree
-from headrace.keyspace.log_budget import LogBudget
+from headrace.keyspace.log_rate_limiter import LogRateLimiter
 from headrace.keyspace.rule_registry import RuleRegistry
 from headrace.keyspace.settings import Settings
 from headrace.keyspace.watching import Watch, WatchedKeys
@@ -78,7 +78,7 @@ class Keyspace:
     databases: list[Database]
     settings: Settings
     blocking: Blocking
-    events: Events
+    notifier: KeyspaceNotifier
     idempotency_sweeper: IdempotencySweeper
     compaction: Compaction
     rule_registry: RuleRegistry
@@ -86,7 +86,7 @@ class Keyspace:
     now: Public[cython.longlong]  # milliseconds since 1970; the same for a whole batch of commands
     counts_lookups: Public[cython.bint]  # the running command only reads: count its hits and misses
     # no key expires: a log is replayed, which contains its own deletions
-    keep_expired: Public[cython.bint]
+    ignore_expiry: Public[cython.bint]
     hide_expired: Public[cython.bint]  # expired keys are missing and stay: the primary deletes them
     pause_expiry: Public[cython.bint]  # expired keys are missing and stay until the pause ends
     has_ttls: cython.bint  # some key may have an expiry; False saves asking every database
@@ -101,7 +101,7 @@ class Keyspace:
     evictable: OrderedDict[Stream, bytes]  # streams with several nodes, and their keys
     on_expired: Public[Callable[[int, bytes], None] | None]  # called when a key of a database expires
     on_flushed: Public[Callable[[], object] | None]  # called when all keys of a database were removed
-    loss_log_budget: LogBudget  # for lines about groups that have lost entries
+    loss_log_limiter: LogRateLimiter  # for lines about groups that have lost entries
     random: Public[Random]
     image_epoch: cython.uint  # how many images were made, plus one; see keyspace_image.py
     image: KeyspaceImage | None  # the present one
@@ -112,7 +112,7 @@ class Keyspace:
         self.client_memory = MemoryAccount()
         self.client_memory.attach(self.memory)
         self.blocking = Blocking(self.client_memory)
-        self.events = Events(self.settings)
+        self.notifier = KeyspaceNotifier(self.settings)
         self.idempotency_sweeper = IdempotencySweeper()
         self.compaction = Compaction()
         self.rule_registry = RuleRegistry()
@@ -122,7 +122,7 @@ class Keyspace:
         self.evictable = OrderedDict()
         self.now = 0
         self.counts_lookups = False
-        self.keep_expired = False
+        self.ignore_expiry = False
         self.hide_expired = False
         self.pause_expiry = False
         self.has_ttls = False
@@ -132,7 +132,7 @@ class Keyspace:
         self.expired_count = 0
         self.on_expired = None
         self.on_flushed = None
-        self.loss_log_budget = LogBudget(LOSS_LOG_LINES_MAX, LOSS_LOG_INTERVAL_MS)
+        self.loss_log_limiter = LogRateLimiter(LOSS_LOG_LINES_MAX, LOSS_LOG_INTERVAL_MS)
         self.random = Random()
         self.image_epoch = 1
         self.image = None
@@ -197,10 +197,10 @@ class Keyspace:
             self.on_flushed()
 
     def replace_databases(self, other: Keyspace) -> None:
-        """Replace all data with those of the other keyspace, which is closed.
+        """Replace all data with those of the other keyspace, and close the other keyspace.
 
-        It must have as many databases. Invalidates watches and signals waiters; settings, events and
-        counters stay.
+        Both must have the same number of databases. Invalidates watches and signals waiters; settings,
+        events and counters stay.
         """
         database: Database
         self.rule_registry.clear()
@@ -212,8 +212,8 @@ class Keyspace:
         self.compaction = other.compaction
         self.has_ttls = other.has_ttls
         if self.cold_storage is not None:
-            self.cold_storage.left_out_removals = 0  # of the replaced data
-            self.cold_storage.left_out_reason = ""
+            self.cold_storage.left_out_removal_count = 0  # of the replaced data
+            self.cold_storage.left_out_removal_reason = ""
         other.close()
         self._notify_flushed()
 
@@ -247,18 +247,18 @@ class Keyspace:
         self.rule_registry.clear()
 
     def freeze(
-        self, now_ms: cython.longlong, step_bytes: cython.longlong = image_module.STEP_BYTES
+        self, now_ms: cython.longlong, walk_step_bytes: cython.longlong = image_module.WALK_STEP_BYTES
     ) -> KeyspaceImage:
-        """Return an image of all data as they are now, which stays so until release().
+        """Return an image of all data as they are now, which stays so until release_image().
 
         Keys that have expired at now_ms (Unix milliseconds) are not part of it. There may be one image at a
-        time. Until release(), nodes are not compacted and old idempotency records are not removed.
-        step_bytes: about how much a walk over the image writes between two steps.
+        time. Until release_image(), nodes are not compacted and old idempotency records are not removed.
+        walk_step_bytes: about how much a walk over the image writes between two steps.
         """
         database: Database
         assert self.image is None, "there is an image already"
         self.image_epoch += 1
-        self.image = self._make_image(self.image_epoch, now_ms, step_bytes)
+        self.image = self._make_image(self.image_epoch, now_ms, walk_step_bytes)
         self.compaction.paused = True
         self.idempotency_sweeper.paused = True
         for database in self.databases:
@@ -266,11 +266,12 @@ class Keyspace:
             database.expiry_times.image = database.image
         return self.image
 
-    def time_before_first_expiry(self, now_ms: cython.longlong) -> int:
-        """Return a time, at most now_ms, at which no key had expired: an image of that time has all of them.
+    def latest_ms_without_expired_keys(self, now_ms: cython.longlong) -> int:
+        """Return a time, at most now_ms, at which no key had expired: an image of that time has all keys.
 
-        Keys that have expired and are not deleted yet belong to the data at a position of replication: their
-        DEL follows later. A server without them would not send it, and replicas that have them would differ.
+        An image with a position of replication needs such a time. At that position, an expired key that is
+        not deleted yet is still part of the data: its DEL follows. A server that loads the image without the
+        key would not send the DEL to its replicas, which may have the key.
         """
         database: Database
         first: cython.longlong
@@ -282,11 +283,11 @@ class Keyspace:
 
     def view(self, now_ms: cython.longlong) -> KeyspaceImage:
         """Return an image that shares everything with the keyspace. It is valid until the next change."""
-        return self._make_image(0, now_ms, image_module.STEP_BYTES)
+        return self._make_image(0, now_ms, image_module.WALK_STEP_BYTES)
 
     @cython.cfunc
     def _make_image(
-        self, epoch: cython.uint, now_ms: cython.longlong, step_bytes: cython.longlong
+        self, epoch: cython.uint, now_ms: cython.longlong, walk_step_bytes: cython.longlong
     ) -> KeyspaceImage:
         database: Database
         images: list[DatabaseImage] = []
@@ -295,15 +296,15 @@ class Keyspace:
                 DatabaseImage(
                     database.index,
                     epoch,
-                    step_bytes,
+                    walk_step_bytes,
                     database.values,
                     database.expiry_times.times,
                     database.expiry_times.count_due(now_ms),
                 )
             )
-        return KeyspaceImage(images, list(self.libraries.values()), self.settings, now_ms, step_bytes)
+        return KeyspaceImage(images, list(self.libraries.values()), self.settings, now_ms, walk_step_bytes)
 
-    def release(self, image: KeyspaceImage) -> None:
+    def release_image(self, image: KeyspaceImage) -> None:
         """Free an image of freeze(), which must not be used any more."""
         database: Database
         one: DatabaseImage
@@ -321,11 +322,11 @@ class Keyspace:
             one.close()
 
     @cython.ccall
-    def sweep(self) -> cython.bint:
+    def sweep_step(self) -> cython.bint:
         """Delete some expired keys and old idempotency records; return whether expired keys may be left."""
         database: Database
         budget: cython.Py_ssize_t = SWEEP_KEYS_MAX
-        if self.keep_expired:
+        if self.ignore_expiry:
             return False
         for database in self.databases:
             budget -= database.sweep(budget)
@@ -335,7 +336,7 @@ class Keyspace:
     @cython.ccall
     def next_expiry(self) -> cython.longlong:
         """Return when a key or idempotency record next expires, in Unix milliseconds; -1 means never."""
-        if self.keep_expired:
+        if self.ignore_expiry:
             return -1
         database: Database
         earliest: cython.longlong = self.idempotency_sweeper.next_sweep_ms()
@@ -368,7 +369,7 @@ class Database:
     keyspace: Keyspace
     index: cython.Py_ssize_t
     values: KeyTable
-    expiry_times: Expiry
+    expiry_times: DatabaseExpiryTimes
     watched_keys: WatchedKeys
     image: DatabaseImage | None  # for the snapshot that is being written
     memory: MemoryAccount  # memory account of its keys and values
@@ -378,7 +379,7 @@ class Database:
         self.index = index
         self.values = KeyTable()
         self._open_account()
-        self.expiry_times = Expiry(self.memory)
+        self.expiry_times = DatabaseExpiryTimes(self.memory)
         self.watched_keys = WatchedKeys()
         self.image = None
 
@@ -392,13 +393,13 @@ class Database:
         may change the value in place, so what a running snapshot needs of the value is copied first.
         """
         value = self.values.find(key)
-        if value is not None and self.expiry_times.times.count and self._is_expired(key):
+        if value is not None and self.expiry_times.times.count and self._expire_if_needed(key):
             value = None
         if self.keyspace.counts_lookups:
             if value is None:
                 self.keyspace.misses += 1
                 if self.keyspace.settings.notify_keyspace_events:
-                    self.keyspace.events.notify("m", b"keymiss", key, self.index)
+                    self.keyspace.notifier.notify("m", b"keymiss", key, self.index)
             else:
                 self.keyspace.hits += 1
         elif self.image is not None:
@@ -429,7 +430,7 @@ class Database:
     def contains(self, key: bytes) -> cython.bint:
         """Return whether the key exists. Counts neither a hit nor a miss."""
         return self.values.find(key) is not None and not (
-            self.expiry_times.times.count and self._is_expired(key)
+            self.expiry_times.times.count and self._expire_if_needed(key)
         )
 
     @cython.ccall
@@ -445,14 +446,14 @@ class Database:
     @cython.ccall
     def count_due(self) -> cython.Py_ssize_t:
         """Return how many keys have expired and are not deleted yet; 0 if they are hidden."""
-        if self.keyspace.keep_expired or self.keyspace.hides_expired():
+        if self.keyspace.ignore_expiry or self.keyspace.hides_expired():
             return 0
         return self.expiry_times.count_due(self.keyspace.now)
 
     @cython.cfunc
     def _is_visible(self, key: bytes) -> cython.bint:
         """Return whether an existing key has not expired. Does not delete it: there may be a million."""
-        return self.keyspace.keep_expired or not self.expiry_times.is_due(key, self.keyspace.now)
+        return self.keyspace.ignore_expiry or not self.expiry_times.is_due(key, self.keyspace.now)
 
     @cython.ccall
     def keys(self) -> list[bytes]:
@@ -502,13 +503,13 @@ class Database:
     @cython.ccall
     def notify_put(self, key: bytes, value: object) -> cython.void:
         """Publish that the key is new, or that its value is overwritten. Call it before the change."""
-        events: Events = self.keyspace.events
+        notifier: KeyspaceNotifier = self.keyspace.notifier
         if not self.contains(key):
-            events.notify("n", b"new", key, self.index)
+            notifier.notify("n", b"new", key, self.index)
             return
-        events.notify("o", b"overwritten", key, self.index)
+        notifier.notify("o", b"overwritten", key, self.index)
         if type_name(self.values.find(key)) != type_name(value):
-            events.notify("c", b"type_changed", key, self.index)
+            notifier.notify("c", b"type_changed", key, self.index)
 
     @cython.ccall
     def replace(self, key: bytes, value: object) -> cython.void:
@@ -544,7 +545,7 @@ class Database:
         self._drop_values()
         self.values = KeyTable()
         self._open_account()
-        self.expiry_times = Expiry(self.memory)
+        self.expiry_times = DatabaseExpiryTimes(self.memory)
         self.keyspace.changes += removed
         if self.keyspace.blocking.count:
             self.keyspace.blocking.signal_all(self.index)
@@ -672,7 +673,7 @@ class Database:
     def sweep(self, budget: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Delete at most `budget` expired keys; return how many were deleted."""
         deleted: cython.Py_ssize_t = 0
-        if self.keyspace.keep_expired or self.keyspace.hides_expired():
+        if self.keyspace.ignore_expiry or self.keyspace.hides_expired():
             return 0
         while deleted < budget:
             key = self.expiry_times.next_due_key(self.keyspace.now)
@@ -683,9 +684,9 @@ class Database:
         return deleted
 
     @cython.cfunc
-    def _is_expired(self, key: bytes) -> cython.bint:
+    def _expire_if_needed(self, key: bytes) -> cython.bint:
         """Return whether the key is missing because it has expired; delete it unless it is only hidden."""
-        if self.keyspace.keep_expired or not self.expiry_times.is_due(key, self.keyspace.now):
+        if self.keyspace.ignore_expiry or not self.expiry_times.is_due(key, self.keyspace.now):
             return False
         if not self.keyspace.hides_expired():
             self._delete_expired(key)
@@ -700,7 +701,7 @@ class Database:
         self.watched_keys.invalidate_and_report(key, False)
         self.keyspace.blocking.signal(self.index, key)
         if self.keyspace.settings.notify_keyspace_events:
-            self.keyspace.events.notify("x", b"expired", key, self.index)
+            self.keyspace.notifier.notify("x", b"expired", key, self.index)
         if self.keyspace.on_expired is not None:
             self.keyspace.on_expired(self.index, key)
 
@@ -709,7 +710,10 @@ class Database:
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def mark_modified(self, key: bytes) -> cython.int:
-        """Count a modification of the key; invalidate its watchers. Returns 0: checked faster than void."""
+        """Count a modification of the key; invalidate its watchers.
+
+        Returns 0: an int is cheaper to check for errors than void.
+        """
         self.keyspace.changes += 1
         self.invalidate_watchers(key)
         return 0

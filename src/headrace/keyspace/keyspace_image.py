@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import cython
 
+from headrace.keyspace.key_expiry_times import KeyExpiryTimes
 from headrace.keyspace.key_table import KeyTable
-from headrace.keyspace.key_times import KeyExpiryTimes
 from headrace.keyspace.key_walk import KeyWalk
 from headrace.keyspace.settings import Settings
 from headrace.streams.stream import Stream
 from headrace.streams.stream_image import StreamImage
 
-STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
+WALK_STEP_BYTES = cython.declare(cython.longlong, 1 << 14)
 SMALL_STREAM_STEPS = cython.declare(cython.longlong, 4)  # a stream of so many steps is written in one
 MISSING = cython.declare(object, object())
 
@@ -38,7 +38,7 @@ class DatabaseImage:
 
     index: cython.Py_ssize_t
     epoch: cython.uint  # 0: this is a view
-    step_bytes: cython.longlong
+    walk_step_bytes: cython.longlong
     key_count: cython.Py_ssize_t  # of keys that have not expired
     expiring_count: cython.Py_ssize_t  # of those that will expire
     _keys: KeyWalk
@@ -46,21 +46,21 @@ class DatabaseImage:
     _times: KeyExpiryTimes
     _kept_values: dict[bytes, object]
     _kept_times: dict[bytes, int]
-    _taken: StreamImage | None  # the last one that take_value() returned
-    _walked: list[StreamImage]  # those before; their nodes may be read until close()
+    _current_stream: StreamImage | None  # the last one that take_value() returned
+    _walked_streams: list[StreamImage]  # those before; their nodes may be read until close()
 
     def __init__(
         self,
         index: cython.Py_ssize_t,
         epoch: cython.uint,
-        step_bytes: cython.longlong,
+        walk_step_bytes: cython.longlong,
         values: KeyTable,
         times: KeyExpiryTimes,
         expired_count: cython.Py_ssize_t,
     ) -> None:
         self.index = index
         self.epoch = epoch
-        self.step_bytes = step_bytes
+        self.walk_step_bytes = walk_step_bytes
         self.key_count = values.count - expired_count
         self.expiring_count = times.count - expired_count
         self._keys = KeyWalk(values.parts)
@@ -68,8 +68,8 @@ class DatabaseImage:
         self._times = times
         self._kept_values = {}
         self._kept_times = {}
-        self._taken = None
-        self._walked = []
+        self._current_stream = None
+        self._walked_streams = []
 
     # ---- called before changes
 
@@ -116,8 +116,8 @@ class DatabaseImage:
     def take_value(self, key: bytes) -> object:
         """Return the value of a key of next_key(): a string or a StreamImage. Call it once for each key.
 
-        The nodes of a StreamImage are valid until close(), all else of it until the next call. If it is a
-        view, it is valid only until the next change, and so is a bytearray.
+        The nodes of a StreamImage are valid until close(), its other parts until the next call of this
+        method. A StreamImage that is a view, or a bytearray, is valid only until the next change.
         """
         stream: Stream
         image: StreamImage
@@ -130,12 +130,12 @@ class DatabaseImage:
             if self.epoch == 0:
                 return stream.view_image()
             stream.snapshot_epoch = self.epoch
-            small: cython.bint = stream.memory.total <= SMALL_STREAM_STEPS * self.step_bytes
+            small: cython.bint = stream.memory.total <= SMALL_STREAM_STEPS * self.walk_step_bytes
             value = stream.view_image() if small else stream.frozen_image(self.epoch)
         if isinstance(value, StreamImage):
             image = value
             if image.is_frozen():
-                self._taken = image
+                self._current_stream = image
         return value
 
     @cython.ccall
@@ -153,9 +153,9 @@ class DatabaseImage:
                 image = value
                 image.close()
         self._end_walk()
-        for image in self._walked:
+        for image in self._walked_streams:
             image.close()
-        self._walked = []
+        self._walked_streams = []
         self._kept_values = {}
         self._kept_times = {}
         self.values = KeyTable()
@@ -165,10 +165,10 @@ class DatabaseImage:
     @cython.cfunc
     def _end_walk(self) -> cython.void:
         """Free what only the walk over the last stream needs."""
-        if self._taken is not None:
-            self._taken.end_walk()
-            self._walked.append(self._taken)
-            self._taken = None
+        if self._current_stream is not None:
+            self._current_stream.end_walk()
+            self._walked_streams.append(self._current_stream)
+            self._current_stream = None
 
 
 @cython.final
@@ -180,7 +180,7 @@ class KeyspaceImage:
     libraries: list[bytes]  # the texts of the libraries of functions
     settings: Settings
     now_ms: cython.longlong  # keys that have expired at this time are not part of the image
-    step_bytes: cython.longlong  # of a walk, about
+    walk_step_bytes: cython.longlong  # of a walk, about
 
     def __init__(
         self,
@@ -188,14 +188,14 @@ class KeyspaceImage:
         libraries: list[bytes],
         settings: Settings,
         now_ms: cython.longlong,
-        step_bytes: cython.longlong,
+        walk_step_bytes: cython.longlong,
     ) -> None:
         self.databases = databases
         self.libraries = libraries
         self.settings = settings
         self.now_ms = now_ms
-        self.step_bytes = step_bytes
+        self.walk_step_bytes = walk_step_bytes
 
     def without_keys(self) -> KeyspaceImage:
         """Return an image of the same moment that has no databases."""
-        return KeyspaceImage([], self.libraries, self.settings, self.now_ms, self.step_bytes)
+        return KeyspaceImage([], self.libraries, self.settings, self.now_ms, self.walk_step_bytes)

@@ -14,8 +14,8 @@ from typing import Any
 
 import cython
 
+from headrace.keyspace.key_expiry_times import KeyExpiryTimes
 from headrace.keyspace.key_table import KeyTable
-from headrace.keyspace.key_times import KeyExpiryTimes
 from headrace.streams.consumer import Consumer
 from headrace.streams.group import Group
 from headrace.streams.memory_account import MemoryAccount
@@ -96,18 +96,18 @@ class LazyFree:
                 value: object = container.popitem()[1]
                 if isinstance(value, (Stream, bytes, bytearray)):
                     self.freed += 1
-                left -= self._open(value)
+                left -= self._queue_containers(value)
             elif isinstance(container, list) and container:
-                left -= self._open(container.pop())
+                left -= self._queue_containers(container.pop())
             else:
                 self.containers.pop()
-                left -= 1 if isinstance(container, (dict, list)) else self._open(container)
+                left -= 1 if isinstance(container, (dict, list)) else self._queue_containers(container)
 
     @cython.cfunc
-    def _open(self, value: object) -> cython.longlong:
+    def _queue_containers(self, value: object) -> cython.longlong:
         """Queue the containers of a value that nothing refers to any more; return what freeing it costs."""
         if isinstance(value, Stream):
-            self._open_stream(value)
+            self._queue_stream_containers(value)
         elif isinstance(value, RaxNode):
             node: RaxNode = value
             if node.children is not None:
@@ -115,7 +115,7 @@ class LazyFree:
             else:
                 self.containers.append([node.child])
         elif isinstance(value, Group):
-            self._open_group(value)
+            self._queue_group_containers(value)
         elif isinstance(value, Consumer):
             consumer: Consumer = value
             self._add_blocks(consumer.owned_entries)
@@ -127,7 +127,7 @@ class LazyFree:
         return 1
 
     @cython.cfunc
-    def _open_stream(self, stream: Stream) -> cython.void:
+    def _queue_stream_containers(self, stream: Stream) -> cython.void:
         """Queue the containers of a stream that is not stored any more and in no snapshot."""
         if stream.memory.is_part_of(self.memory) or stream.image is not None:
             return
@@ -143,7 +143,7 @@ class LazyFree:
             self.containers.append(stream.idempotency.iids_by_producer)
 
     @cython.cfunc
-    def _open_group(self, group: Group) -> cython.void:
+    def _queue_group_containers(self, group: Group) -> cython.void:
         pending: PendingEntries = group.pending
         self._add_blocks(pending.by_id)
         if pending.arena.chunks is not None:

@@ -59,12 +59,12 @@ class RuledDatabase:
 
     database: Public[cython.Py_ssize_t]
     streams: dict[Stream, None]
-    dead_letter_counts: dict[bytes, int]  # by key: of how many groups it has the dead letters
+    dead_letter_key_refcounts: dict[bytes, int]  # by key: of how many groups it has the dead letters
 
     def __init__(self, database: cython.Py_ssize_t) -> None:
         self.database = database
         self.streams = {}
-        self.dead_letter_counts = {}
+        self.dead_letter_key_refcounts = {}
 
 
 @cython.final
@@ -74,7 +74,7 @@ class RuledStream:
 
     stream: Stream
     ruled_database: RuledDatabase
-    target_key: Public[bytes | None]  # the stream that its entries are scheduled for
+    schedule_target_key: Public[bytes | None]  # the stream that its entries are scheduled for
     schedule: Schedule | None  # of these entries
     due_ms: Public[cython.longlong]  # when its rules next have work without a command; -1: never
     timer: cython.Py_ssize_t  # in RuleRegistry.timers; -1: none
@@ -92,12 +92,12 @@ class RuledStream:
         list[tuple[bytes, int, int]]
     ]  # (group, ms, seq): no more deliveries are allowed
     # An XADD needs no rules to be applied while the stream is below these; see can_skip_rules().
-    skip_rules_length: Public[cython.longlong]
-    skip_rules_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
+    rules_needed_from_length: Public[cython.longlong]
+    rules_needed_above_bytes: Public[cython.longlong]  # of its nodes; 0: no limit
     watches_acks: Public[cython.bint]  # an acknowledgement may let entries be removed
     removed_count: Public[cython.longlong]  # entries that the rules have removed
     # Dead letters could not be added: no others are tried before.
-    dead_letter_retry_ms: Public[cython.longlong]
+    dead_letter_retry_at_ms: Public[cython.longlong]
     dead_letter_count: Public[cython.longlong]
     rejected_count: Public[cython.longlong]  # XADDs rejected at a limit
     dead_letter_keys: dict[bytes, bytes]  # by group: the key of its dead letters
@@ -105,7 +105,7 @@ class RuledStream:
     def __init__(self, stream: Stream, home: RuledDatabase) -> None:
         self.stream = stream
         self.ruled_database = home
-        self.target_key = None
+        self.schedule_target_key = None
         self.schedule = None
         self.due_ms = self.consumers_due_ms = self.consumer_ttls_from_ms = NEVER
         self.timer = NO_TIMER
@@ -115,9 +115,9 @@ class RuledStream:
         self.acked_ids = []
         self.acked_sweep_start_id = b""
         self.exhausted_entries = []
-        self.skip_rules_length = self.skip_rules_bytes = 0
+        self.rules_needed_from_length = self.rules_needed_above_bytes = 0
         self.watches_acks = True
-        self.dead_letter_retry_ms = 0
+        self.dead_letter_retry_at_ms = 0
         self.removed_count = self.dead_letter_count = self.rejected_count = 0
         self.dead_letter_keys = {}
 
@@ -126,9 +126,12 @@ class RuledStream:
     def can_skip_rules(self) -> cython.bint:
         """Return whether an XADD has left nothing to do for the rules."""
         length: cython.longlong = mem.as_signed(self.stream.length)
-        if self.schedule is not None or length >= self.skip_rules_length:
+        if self.schedule is not None or length >= self.rules_needed_from_length:
             return False
-        return self.skip_rules_bytes == 0 or retention.node_bytes(self.stream) <= self.skip_rules_bytes
+        return (
+            self.rules_needed_above_bytes == 0
+            or retention.total_node_bytes(self.stream) <= self.rules_needed_above_bytes
+        )
 
     @property
     def database(self) -> int:
@@ -156,7 +159,7 @@ class RuleRegistry:
     hot_rules_version: cython.longlong
     # Opens the cold storage, or raises CommandError; None: there is none to open.
     open_cold_storage: Public[Callable[[], object] | None]
-    unused_orders: list[KeyOrder]  # their memory is freed in steps
+    unused_key_orders: list[KeyOrder]  # their memory is freed in steps
     ruled_databases: dict[int, RuledDatabase]
 
     def __init__(self) -> None:
@@ -167,7 +170,7 @@ class RuleRegistry:
         self.hot_rule_streams = OrderedDict()
         self.hot_rules_version = 0
         self.open_cold_storage = None
-        self.unused_orders = []
+        self.unused_key_orders = []
         self.ruled_databases = {}
 
     @cython.ccall
@@ -179,13 +182,13 @@ class RuleRegistry:
             return
         ruled = RuledStream(stream, self._ruled_database(database))
         if target is not None:
-            ruled.target_key = target
+            ruled.schedule_target_key = target
             ruled.schedule = Schedule(stream)
         self.streams[stream] = ruled
         ruled.ruled_database.streams[stream] = None
-        self._update_dead_letters(ruled)
-        self._apply_all(ruled)
-        self._update_hot(stream)
+        self._update_dead_letter_keys(ruled)
+        self._queue_full_rule_check(ruled)
+        self._update_hot_rule_stream(stream)
 
     @cython.ccall
     def on_removed(self, stream: Stream) -> cython.void:
@@ -194,7 +197,7 @@ class RuleRegistry:
         self.hot_rule_streams.pop(stream, None)
         if ruled is not None:
             ruled.ruled_database.streams.pop(stream, None)
-            self._forget_all_dead_letters(ruled)
+            self._remove_all_dead_letter_keys(ruled)
             self._stop_timer(ruled)
             ruled.due_ms = NEVER
             self.changed_streams.pop(ruled, None)
@@ -220,18 +223,18 @@ class RuleRegistry:
             ruled.consumer_ttls_from_ms = 0
         else:
             if group is not None:
-                self._forget_dead_letters(ruled, group.name)
-                self._count_dead_letters(ruled, group)
-            ruled.skip_rules_length = 0
+                self._remove_dead_letter_key(ruled, group.name)
+                self._add_dead_letter_key(ruled, group)
+            ruled.rules_needed_from_length = 0
             ruled.watches_acks = True
-            self._apply_all(ruled)
-            self._update_hot(stream)
+            self._queue_full_rule_check(ruled)
+            self._update_hot_rule_stream(stream)
 
     def on_group_removed(self, stream: Stream, name: bytes) -> None:
         """Forget the rules of a group that was deleted."""
         ruled: RuledStream | None = self.streams.get(stream)
         if ruled is not None:
-            self._forget_dead_letters(ruled, name)
+            self._remove_dead_letter_key(ruled, name)
 
     @cython.ccall
     def mark_changed(self, stream: Stream) -> cython.void:
@@ -255,7 +258,7 @@ class RuleRegistry:
         Returns False if it must stay pending for now: the last attempt failed, or the stream has no rules.
         """
         ruled: RuledStream | None = self.streams.get(stream)
-        if ruled is None or now < ruled.dead_letter_retry_ms:
+        if ruled is None or now < ruled.dead_letter_retry_at_ms:
             return False
         ruled.exhausted_entries.append((group, ms, seq))
         self.changed_streams[ruled] = None
@@ -268,31 +271,31 @@ class RuleRegistry:
         if ruled is not None:
             self.backlog[ruled] = None
 
-    def dispose_order(self, order: KeyOrder) -> None:
-        """Queue an order that is not used any more; dispose_step() frees its memory."""
-        self.unused_orders.append(order)
+    def free_key_order_later(self, order: KeyOrder) -> None:
+        """Queue an order that is not used any more; free_key_orders_step() frees its memory."""
+        self.unused_key_orders.append(order)
 
-    def dispose_step(self) -> None:
-        """Free a part of the memory of the queued orders, of which there must be one."""
-        if not self.unused_orders[-1].dispose(DISPOSED_PER_STEP):
-            self.unused_orders.pop()
+    def free_key_orders_step(self) -> None:
+        """Free a part of the memory of the queued orders. At least one order must be queued."""
+        if not self.unused_key_orders[-1].dispose(DISPOSED_PER_STEP):
+            self.unused_key_orders.pop()
 
-    def reapply_all(self) -> None:
-        """Have all rules applied from the next tick on: they were suspended."""
+    def queue_full_rule_checks(self) -> None:
+        """Queue a check of all rules from the next tick on, after rules were suspended."""
         ruled: RuledStream
         for ruled in self.streams.values():
             ruled.consumer_ttls_from_ms = NEVER
-            self._apply_all(ruled)
+            self._queue_full_rule_check(ruled)
 
     @cython.cfunc
-    def _apply_all(self, ruled: RuledStream) -> cython.void:
-        """Apply the rules of a stream, to all its consumers and entries, from the next tick on."""
+    def _queue_full_rule_check(self, ruled: RuledStream) -> cython.void:
+        """Have the rules of a stream applied to all its consumers and entries, from the next tick on."""
         ruled.consumers_due_ms, ruled.unchecked_consumers = 0, []
         ruled.acked_sweep_start_id = b"0-0"
         self.backlog[ruled] = None
 
     @cython.cfunc
-    def _update_hot(self, stream: Stream) -> cython.void:
+    def _update_hot_rule_stream(self, stream: Stream) -> cython.void:
         """Note whether a stream has rules about its nodes in memory, and open the cold storage if it has."""
         if stream.rules is None or not stream.rules.limits_memory():
             self.hot_rule_streams.pop(stream, None)
@@ -327,7 +330,7 @@ class RuleRegistry:
         home: RuledDatabase | None = self.ruled_databases.get(database)
         if home is None:
             return False
-        count = home.dead_letter_counts.get(key, 0)
+        count = home.dead_letter_key_refcounts.get(key, 0)
         ruled: RuledStream | None = None if without is None else self.streams.get(without)
         if ruled is not None and ruled.ruled_database is home:
             count -= list(ruled.dead_letter_keys.values()).count(key)
@@ -339,25 +342,25 @@ class RuleRegistry:
         return ruled is not None and bool(ruled.dead_letter_keys)
 
     @cython.cfunc
-    def _update_dead_letters(self, ruled: RuledStream) -> cython.void:
+    def _update_dead_letter_keys(self, ruled: RuledStream) -> cython.void:
         """Count the dead-letter streams of a stream whose key or database has changed."""
         group: Group
-        self._forget_all_dead_letters(ruled)
+        self._remove_all_dead_letter_keys(ruled)
         for group in ruled.stream.unsorted_groups():
-            self._count_dead_letters(ruled, group)
+            self._add_dead_letter_key(ruled, group)
 
     @cython.cfunc
-    def _count_dead_letters(self, ruled: RuledStream, group: Group) -> cython.void:
+    def _add_dead_letter_key(self, ruled: RuledStream, group: Group) -> cython.void:
         rules: GroupRules | None = group.rules
         if rules is not None and rules.max_deliveries:
-            counts: dict[bytes, int] = ruled.ruled_database.dead_letter_counts
+            counts: dict[bytes, int] = ruled.ruled_database.dead_letter_key_refcounts
             target = dead_letter_key(ruled.key, rules)
             ruled.dead_letter_keys[group.name] = target
             counts[target] = counts.get(target, 0) + 1
 
     @cython.cfunc
-    def _forget_dead_letters(self, ruled: RuledStream, group: bytes) -> cython.void:
-        counts: dict[bytes, int] = ruled.ruled_database.dead_letter_counts
+    def _remove_dead_letter_key(self, ruled: RuledStream, group: bytes) -> cython.void:
+        counts: dict[bytes, int] = ruled.ruled_database.dead_letter_key_refcounts
         target = ruled.dead_letter_keys.pop(group, None)
         if target is not None:
             counts[target] -= 1
@@ -365,9 +368,9 @@ class RuleRegistry:
                 del counts[target]
 
     @cython.cfunc
-    def _forget_all_dead_letters(self, ruled: RuledStream) -> cython.void:
+    def _remove_all_dead_letter_keys(self, ruled: RuledStream) -> cython.void:
         for group in list(ruled.dead_letter_keys):
-            self._forget_dead_letters(ruled, group)
+            self._remove_dead_letter_key(ruled, group)
 
     def clear(self) -> None:
         """Forget all streams."""

@@ -71,9 +71,9 @@ def runs_to_rewrite(
     """Yield the runs of all streams that should be written again, and None between two steps.
 
     Args:
-        keyspace: See streams_in_steps().
-        size: The bytes of the runs to be written.
-        is_stale: Returns whether most bytes of the file of a place are dead.
+        keyspace: see streams_in_steps().
+        size: the bytes of each run to be written.
+        is_stale: gets where a run is stored; returns whether most bytes of the file are dead.
     """
     for found in streams_in_steps(keyspace):
         if found is None:

@@ -72,7 +72,7 @@ class WatchedKeys:
 
     @cython.ccall
     def add(self, key: bytes, watch: Watch) -> cython.void:
-        """Add a watch to a key; it is invalidated when the key changes."""
+        """Add a watch to a key; the watch is invalidated when the key changes."""
         found = self.watches.get(key)
         if found is None:
             found = {}

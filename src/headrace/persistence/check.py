@@ -85,7 +85,7 @@ class FileReport:
     size: int
     version: str = ""
     aux: dict[bytes, bytes] = field(default_factory=dict)
-    records: int = 0
+    record_count: int = 0
     state: str = "not read"  # then "good", "cut", "damaged", or "foreign" if the rest cannot be skipped
 
 
@@ -103,7 +103,7 @@ class CheckReport:
     kind: str  # "snapshot" or "log"
     files: list[FileReport] = field(default_factory=list)
     databases: dict[int, DatabaseCounts] = field(default_factory=dict)
-    commands: Counter[str] = field(default_factory=Counter)  # records by command name
+    command_counts: Counter[str] = field(default_factory=Counter)  # records by command name
     notes: list[str] = field(default_factory=list)
     foreign_counts: Counter[str] = field(default_factory=Counter)
     unreadable_data: ForeignDataError | None = None
@@ -136,7 +136,7 @@ def check_file(path: str, new_engine: EngineFactory, now_ms: int, cold_store: st
     directory, name = os.path.split(path)
     files = DiskDirectory(directory)
     report = CheckReport(path, "log", [FileReport(path, os.path.getsize(path))])
-    with contextlib.closing(files.source(name)) as source:
+    with contextlib.closing(files.open_source(name)) as source:
         head = source.read(max(map(len, SNAPSHOT_HEADS)))
     if name.endswith(".rdb") or (head.startswith(SNAPSHOT_HEADS) and not name.endswith(".aof")):
         report.kind = "snapshot"
@@ -166,7 +166,7 @@ def _manifests_in(directory: str) -> list[str]:
 
 
 def log_or_snapshot_in(directory: str) -> str:
-    """Return the path of the log's manifest in a directory; without a log, that of the snapshot.
+    """Return the path of the log's manifest in a directory; without a log, the path of the snapshot.
 
     Raises:
         UsageError: if there is neither, or more than one log.
@@ -225,11 +225,11 @@ class Checker:
         self.now_ms = now_ms
         self.uploaded_files: UploadedFiles | None = None
         self.keyspace, self.play, self.skipped = new_engine()
-        self.recovery = Recovery(files, self.keyspace, self._count, now_ms)
+        self.recovery = Recovery(files, self.keyspace, self._count_and_execute, now_ms)
         self.recovery.skip_foreign_types, self.recovery.foreign_advice = True, ""
 
-    def _count(self, words: list[bytes]) -> bytes | None:
-        self.report.commands[words[0].decode(errors="backslashreplace").upper()] += 1
+    def _count_and_execute(self, words: list[bytes]) -> bytes | None:
+        self.report.command_counts[words[0].decode(errors="backslashreplace").upper()] += 1
         return self.play(words)
 
     def read_snapshot(self, name: str) -> bool:
@@ -294,7 +294,7 @@ class Checker:
         """Read one file of a log; return whether it is good."""
         recovery = self.recovery
         recovery.reader = None
-        self.report.commands["SELECT"] -= 1  # the recovery's own SELECT 0 is not in the file
+        self.report.command_counts["SELECT"] -= 1  # the recovery's own SELECT 0 is not in the file
         damage: Damaged | None = None
         try:
             with expiry_suspended(self.keyspace):
@@ -306,16 +306,16 @@ class Checker:
             damage = caught
         assert recovery.reader is not None
         done = recovery.reader.result()
-        file.records, file.state = done.records, "good"
+        file.record_count, file.state = done.record_count, "good"
         if recovery.loaded_snapshot is not None:
             file.version, file.aux = recovery.loaded_snapshot.version, recovery.loaded_snapshot.aux
         self.report.valid_bytes = done.valid_end
         if damage is not None:
-            if done.records == 0 and recovery.loaded_snapshot is None:
+            if done.record_count == 0 and recovery.loaded_snapshot is None:
                 obstacle = obstacle or (
                     SNAPSHOT_OBSTACLE if file.size and _is_snapshot(file.path) else NO_LOG_OBSTACLE
                 )
-            if done.failed_commands:
+            if done.failed_command_count:
                 self.report.notes.append(describe_failures(done))
             self._record_damage(file, damage, obstacle)
         elif done.cut_within:
@@ -344,9 +344,9 @@ class Checker:
         )
         self.report.notes += self.recovery.notes
         cold = self.recovery.keyspace.cold_storage
-        if cold is not None and cold.left_out_removals:
+        if cold is not None and cold.left_out_removal_count:
             self.report.notes.append(describe_left_out_removals(cold))
-        self.report.commands = +self.report.commands  # drops counts of 0
+        self.report.command_counts = +self.report.command_counts  # drops counts of 0
         for database in self.keyspace.databases:
             if database.values:
                 self.report.databases[database.index] = count_database(database)

@@ -78,7 +78,7 @@ def update_with_tables(
     at: cython.Py_ssize_t,
     n: cython.Py_ssize_t,
 ) -> cython.ulonglong:
-    """Do the same as update(), with a pointer to TABLES: without the GIL it cannot be borrowed."""
+    """Do the same as update(), given a pointer to TABLES, which can only be taken with the GIL."""
     end: cython.Py_ssize_t = at + n
     lane: cython.Py_ssize_t = LANE_BYTES
     lane_end: cython.Py_ssize_t
@@ -88,14 +88,14 @@ def update_with_tables(
         second = third = 0
         lane_end = at + lane
         while at < lane_end:
-            crc = _next(tables, crc ^ mem.u64le(p, at))
-            second = _next(tables, second ^ mem.u64le(p, at + lane))
-            third = _next(tables, third ^ mem.u64le(p, at + 2 * lane))
+            crc = _crc_after_word(tables, crc ^ mem.u64le(p, at))
+            second = _crc_after_word(tables, second ^ mem.u64le(p, at + lane))
+            third = _crc_after_word(tables, third ^ mem.u64le(p, at + 2 * lane))
             at += 8
         crc = _advance(tables, _advance(tables, crc) ^ second) ^ third
         at += 2 * lane
     while end - at >= 8:
-        crc = _next(tables, crc ^ mem.u64le(p, at))
+        crc = _crc_after_word(tables, crc ^ mem.u64le(p, at))
         at += 8
     while at < end:
         crc = mem.u64le(tables, 8 * ((crc ^ p[at]) & 0xFF)) ^ crc >> 8
@@ -107,7 +107,7 @@ def update_with_tables(
 @cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
-def _next(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglong:
+def _crc_after_word(table: cython.p_const_uchar, word: cython.ulonglong) -> cython.ulonglong:
     """Return the CRC after eight bytes; word: these bytes xored with the CRC before them, in one number.
 
     A row has 1 << 11 bytes.

@@ -162,10 +162,10 @@ class DataDirectory(Protocol):
     def open_append(self, name: str) -> File:
         """Open a file for appending; create it if it is missing."""
 
-    def source(self, name: str) -> Source:
+    def open_source(self, name: str) -> Source:
         """Open a file for reading; raise FileNotFoundError if it is missing."""
 
-    def random_access(self, name: str) -> RandomAccessFile:
+    def open_random_access(self, name: str) -> RandomAccessFile:
         """Open a file for reading at any offset; raise FileNotFoundError if it is missing."""
 
     def exists(self, name: str) -> bool:
@@ -345,10 +345,10 @@ class DiskDirectory:
     def open_append(self, name: str) -> DiskFile:
         return self._open(name, 0)
 
-    def source(self, name: str) -> DiskSource:
+    def open_source(self, name: str) -> DiskSource:
         return DiskSource(open(self.path(name), "rb", opener=open_regular))
 
-    def random_access(self, name: str) -> DiskRandomAccessFile:
+    def open_random_access(self, name: str) -> DiskRandomAccessFile:
         return DiskRandomAccessFile(open_regular(self.path(name), os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, name: str) -> bool:
@@ -473,7 +473,7 @@ def replace_file(files: DataDirectory, name: str, temporary: str, write: Callabl
     """Have `write` fill a file, and give it this name when it is durable. Raises OSError.
 
     Args:
-        temporary: its name until then, in the same directory. It may be left after an error.
+        temporary: the file's name until then, in the same directory. The file may remain after an error.
     """
     write_file(files, temporary, write)
     files.rename(temporary, name)

@@ -46,7 +46,7 @@ class DescriptorWriter:
                     self._wait()
 
     def cancel(self) -> None:
-        """Make the write() that waits, and all later ones that would, raise WriteCancelled."""
+        """Make a waiting write() raise WriteCancelled, and each later one that would have to wait."""
         os.write(self._cancel, b"x")
 
     def _wait(self) -> None:

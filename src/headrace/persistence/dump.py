@@ -26,8 +26,8 @@ from headrace.streams.stream import Stream
 STRING_TYPE = 0
 COMPRESSOR = LzfCompressor()  # shared: payloads are written one at a time
 FOOTER_BYTES = 10
-REDIS_VERSIONS = range(1, 15)
-VALKEY_VERSION = 80
+REDIS_RDB_VERSIONS = range(1, 15)
+VALKEY_RDB_VERSION = 80
 
 
 class WrongChecksum(HeadraceError, ValueError):
@@ -50,12 +50,12 @@ def dump(
     """Return the payload of a Stream or a string.
 
     Args:
-        now_ms: Unix milliseconds; iids that have expired by then are left out.
-        settings: those of the keyspace of the value.
+        now_ms: Unix milliseconds; idempotency IDs that have expired by then are left out.
+        settings: the settings of the keyspace that has the value.
         complete: include what otherwise only a snapshot contains, such as when consumers were last active.
 
     Raises:
-        TypeError: if the value is neither.
+        TypeError: if the value is neither a Stream nor a string.
     """
     out = RdbOutput(None, compress, COMPRESSOR)
     if isinstance(value, Stream):
@@ -87,7 +87,7 @@ def restore(payload: bytes, keyspace: Keyspace, now_ms: int) -> Stream | bytes:
     if body < 0:
         raise WrongChecksum(f"a payload of {len(payload)} bytes is shorter than its footer of {FOOTER_BYTES}")
     version = int.from_bytes(payload[body : body + 2], "little")
-    if version not in REDIS_VERSIONS and version != VALKEY_VERSION:
+    if version not in REDIS_RDB_VERSIONS and version != VALKEY_RDB_VERSION:
         raise WrongChecksum(f"a payload of version {version}, which is not known here")
     if int.from_bytes(payload[body + 2 :], "little") != crc64(payload[: body + 2]):
         raise WrongChecksum("the checksum of the payload is wrong")

@@ -121,13 +121,13 @@ def loaded_data(
     with contextlib.closing(store.files), contextlib.closing(spilled), _locked(files):
         with expiry_suspended(keyspace), errors_with_paths(files):
             store.files.uploaded_files.load_records()
-            _read(recovery, files, names, name)
+            _load_file(recovery, files, names, name)
         if keyspace.cold_storage.last_error:
             raise HeadraceError(f"{temporary}: {keyspace.cold_storage.last_error}")
         yield LoadedData(keyspace, store, recovery.notes)
 
 
-def _read(recovery: Recovery, files: DataDirectory, names: LogFileNames, name: str) -> None:
+def _load_file(recovery: Recovery, files: DataDirectory, names: LogFileNames, name: str) -> None:
     """Load a log, whose last record may be incomplete, or a snapshot of this name."""
     if not name.endswith(MANIFEST_SUFFIX):
         recovery.read_snapshot(name)
@@ -217,13 +217,13 @@ def check_received_snapshot(path: str) -> None:
 def temporary_replacement(path: str, overwrite: bool) -> Iterator[str]:
     """Yield the path of a temporary file, which is renamed to `path` after the block.
 
-    The block must write and sync the file. If it raises an error, the file is removed.
+    The block must write and sync the file. If it raises an error, the temporary file is removed.
 
     Args:
         overwrite: replace an existing file.
 
     Raises:
-        UsageError: if there is a file, and overwrite is False; or no such directory.
+        UsageError: if `path` exists and overwrite is False, or its directory does not exist.
         HeadraceError: if the file cannot be renamed, or the block raises OSError.
     """
     directory, name = os.path.split(os.path.abspath(path))

@@ -13,8 +13,8 @@ from headrace.persistence.damage import Damaged
 from headrace.persistence.dump import (
     COMPRESSOR,
     FOOTER_BYTES,
-    REDIS_VERSIONS,
-    VALKEY_VERSION,
+    REDIS_RDB_VERSIONS,
+    VALKEY_RDB_VERSION,
     BadPayload,
     WrongChecksum,
 )
@@ -36,13 +36,13 @@ def dump_libraries(texts: Iterable[bytes], version: RdbVersion, compress: bool) 
     return out.take()
 
 
-def restore_libraries(payload: bytes) -> list[bytes]:
+def parse_dumped_libraries(payload: bytes) -> list[bytes]:
     """Return the source texts of the libraries in a payload. Raises WrongChecksum, BadPayload."""
     body = len(payload) - FOOTER_BYTES
     if body < 0:
         raise WrongChecksum("the payload is shorter than its footer")
     version = int.from_bytes(payload[body : body + 2], "little")
-    if version not in REDIS_VERSIONS and version != VALKEY_VERSION:
+    if version not in REDIS_RDB_VERSIONS and version != VALKEY_RDB_VERSION:
         raise WrongChecksum(f"a payload of version {version}, which is not known here")
     if int.from_bytes(payload[body + 2 :], "little") != crc64(payload[: body + 2]):
         raise WrongChecksum("the checksum of the payload is wrong")

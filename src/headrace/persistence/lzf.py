@@ -72,9 +72,9 @@ class LzfCompressor:
 def compress_into(
     source: cython.p_const_uchar, n: cython.Py_ssize_t, out: cython.p_uchar, table: cython.p_uchar
 ) -> cython.Py_ssize_t:
-    """Compress n bytes into out (n bytes and an item); return the size, 0 if it saves too little.
+    """Compress n bytes into out; return the size, 0 if compression saves too little.
 
-    table: that of an LzfCompressor.
+    out: has space for n + ITEM_BYTES_MAX bytes. table: the table of an LzfCompressor.
     """
     if n <= GAIN_MIN or n > INPUT_MAX:
         return 0
@@ -258,7 +258,7 @@ def decompress_into(
     out: cython.p_uchar,
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Decompress the n bytes at `at` into out, which has space for size; return the count, -1 if damaged.
+    """Decompress the n bytes at `at` into out (size bytes); return how many were written, -1 if damaged.
 
     If there is space, more bytes are copied than needed, in fixed sizes: later items overwrite the excess.
     """

@@ -41,8 +41,8 @@ class RecoveryResult(NamedTuple):
     manifest: Manifest | None  # None: there is no log yet
     source_kind: str  # "log", "snapshot" or "nothing"
     files: list[str]  # those read, in order, relative to the data directory
-    keys: int
-    commands: int  # replayed from the log
+    key_count: int
+    command_count: int  # replayed from the log
     notes: list[str]  # sentences for the operator: warnings
     ignored_snapshot: str  # a snapshot beside the log, which is not read; empty if there is none
     aux: dict[bytes, bytes]  # the auxiliary fields of a snapshot that is the only source
@@ -70,14 +70,14 @@ def recover(
     Args:
         execute: runs a command, see LogReader.
         truncated_ok: accept a log that ends in the middle of a record or transaction.
-        fix_tail: also truncate the file there.
+        fix_tail: also truncate the file where that record or transaction begins.
         skip_foreign_types: leave out keys of types that Headrace does not hold; a note counts them. `execute`
             must skip commands for them, see SkippingReplayer.
         foreign_advice: the advice in the error about such types: what to set or do.
         verify_checksums: compare the records of a log with their checksums.
 
     Raises:
-        Damaged: with the file, the offset and what to do.
+        Damaged: if a file is damaged. The error has the file, the offset and what to do.
         ForeignDataError: if there are such types, and they are not skipped.
         HeadraceError: if a file cannot be read.
     """
@@ -106,14 +106,14 @@ def recover(
     if recovery.foreign_counts:
         left_out = describe_skipped_counts(recovery.foreign_counts)
         recovery.notes.append(f"left out {left_out}: the next snapshot and rewrite do not contain them")
-    if keyspace.cold_storage is not None and keyspace.cold_storage.left_out_removals:
+    if keyspace.cold_storage is not None and keyspace.cold_storage.left_out_removal_count:
         recovery.notes.append(describe_left_out_removals(keyspace.cold_storage))
     return RecoveryResult(
         manifest,
         source,
         recovery.files_read,
         keys,
-        recovery.commands,
+        recovery.command_count,
         recovery.notes,
         ignored,
         aux,
@@ -138,7 +138,7 @@ class Recovery:
         self.now_ms = now_ms
         self.progress = progress
         self.files_read: list[str] = []
-        self.commands = 0
+        self.command_count = 0
         self.notes: list[str] = []
         self.verify_checksums = True
         self.skip_foreign_types = False
@@ -153,11 +153,11 @@ class Recovery:
 
         Raises Damaged, ForeignDataError, OSError.
         """
-        with contextlib.closing(self.files.source(name)) as source:
-            loaded = self._snapshot(name, source, keep_expired)
+        with contextlib.closing(self.files.open_source(name)) as source:
+            loaded = self._load_snapshot(name, source, keep_expired)
         self.files_read.append(name)
-        if loaded.expired:
-            self.notes.append(f"{name}: {plural(loaded.expired, 'key')} had expired and were left out")
+        if loaded.expired_count:
+            self.notes.append(f"{name}: {plural(loaded.expired_count, 'key')} had expired and were left out")
         return loaded
 
     def read_log(self, names: LogFileNames, manifest: Manifest, truncated_ok: bool, fix_tail: bool) -> None:
@@ -165,7 +165,7 @@ class Recovery:
 
         Args:
             truncated_ok: accept a log that ends in the middle of a record or transaction.
-            fix_tail: then truncate the file there.
+            fix_tail: also truncate the file where that record or transaction begins.
         """
         lines = manifest.lines_to_load()
         sizes = [self.files.size(names.path(line.file)) for line in lines]
@@ -191,24 +191,26 @@ class Recovery:
     def read_log_file(self, name: str) -> ReplayResult:
         """Load one file of a log: records, a snapshot, or a snapshot followed by records."""
         self.loaded_snapshot = None
-        with contextlib.closing(self.files.source(name)) as source:
+        with contextlib.closing(self.files.open_source(name)) as source:
             self.execute(SELECT_FIRST_DATABASE)
             progress = self._progress_of(name, source.size)
             self.reader = LogReader(source, name, self.execute, progress, self.verify_checksums)
             try:
-                done = self.reader.run(lambda head: self._snapshot(name, head, keep_expired=True).end_offset)
+                done = self.reader.run(
+                    lambda head: self._load_snapshot(name, head, keep_expired=True).end_offset
+                )
             except ForeignDataError as foreign:
                 foreign.advice = foreign.advice or self.foreign_advice
                 raise
         self.files_read.append(name)
-        self.commands += done.commands
+        self.command_count += done.command_count
         if done.size > 0:
             self.last_comment = done.last_comment
-        if done.failed_commands:
+        if done.failed_command_count:
             self.notes.append(f"{name}: {describe_failures(done)}")
         return done
 
-    def _snapshot(self, name: str, source: Source, keep_expired: bool) -> LoadedSnapshot:
+    def _load_snapshot(self, name: str, source: Source, keep_expired: bool) -> LoadedSnapshot:
         try:
             loaded = read_rdb(
                 source,
@@ -276,7 +278,7 @@ def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[s
         files.sync_directory("")
         manifest.store(files, names)
     else:
-        with contextlib.closing(files.source(names.manifest)) as source:
+        with contextlib.closing(files.open_source(names.manifest)) as source:
             if Manifest.parse(source.read(source.size), names.manifest) != manifest:
                 notes.append(f"{old} is not read: the log is in {names.directory}")
                 return
@@ -293,12 +295,12 @@ def migrate_single_file(files: DataDirectory, names: LogFileNames, notes: list[s
 @contextlib.contextmanager
 def expiry_suspended(keyspace: Keyspace) -> Iterator[None]:
     """Suspend expiry while data is loaded: the log itself contains the deletions of expired keys."""
-    before = keyspace.keep_expired
-    keyspace.keep_expired = True
+    before = keyspace.ignore_expiry
+    keyspace.ignore_expiry = True
     try:
         yield
     finally:
-        keyspace.keep_expired = before
+        keyspace.ignore_expiry = before
 
 
 @contextlib.contextmanager
@@ -319,7 +321,7 @@ def errors_with_paths(files: DataDirectory) -> Iterator[None]:
 def describe_failures(done: ReplayResult) -> str:
     """Describe the commands that returned errors when they were replayed."""
     return (
-        f"{plural(done.failed_commands, 'command')} failed when replayed, the first at byte "
+        f"{plural(done.failed_command_count, 'command')} failed when replayed, the first at byte "
         f"{done.first_failed_offset}: " + done.first_error.decode(errors="replace")
     )
 
@@ -327,9 +329,9 @@ def describe_failures(done: ReplayResult) -> str:
 def describe_left_out_removals(cold: ColdStorage) -> str:
     """Describe the removals of a log that needed a cold run that cannot be read."""
     return (
-        f"{plural(cold.left_out_removals, 'removal')} of the log could not be done: their entries are in the"
-        f" streams again ({cold.left_out_reason}). Start again when they can be read; until then the log is"
-        " not rewritten"
+        f"{plural(cold.left_out_removal_count, 'removal')} of the log could not be done: their entries are in"
+        f" the streams again ({cold.left_out_removal_reason}). Start again when they can be read; until then"
+        " the log is not rewritten"
     )
 
 

@@ -23,7 +23,7 @@ CHANNEL = b"headrace:rules"
 RECORDED_COMMANDS = (b"XCFGSET", b"XGROUP", b"XIDMPRECORD", b"XADD")
 # INSTEAD count command ...: Headrace runs this command, and skips the next `count` ones.
 REPLACEMENT_WORD = b"INSTEAD"
-TRANSLATION_START = [b"TRANSLATED"]  # from here on the stream has commands of Redis 7.0 only
+TRANSLATION_START_WORDS = [b"TRANSLATED"]  # from here on the stream has commands of Redis 7.0 only
 ARRAY_HEADER_PATTERN = re.compile(rb"\*([1-9]\d{0,6})\r\n")
 BULK_HEADER_PATTERN = re.compile(rb"\$(\d{1,9})\r\n")
 

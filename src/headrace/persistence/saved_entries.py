@@ -4,7 +4,7 @@ It has SELECT commands, and one XADD for each entry, in the form of the log:
 
 SELECT 0
 XADD orders 4-0 amount 7
-XADD orders NOMKSTREAM 5-0 amount 8         the new primary may have had, and removed it
+XADD orders NOMKSTREAM 5-0 amount 8         NOMKSTREAM: the new primary may have had the entry and removed it
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_saved_entries(path: str, visit: Callable[[SavedEntry], None]) -> None:
 
     directory = DiskDirectory(os.path.dirname(os.path.abspath(path)))
     try:
-        with closing(directory.source(os.path.basename(path))) as source:
+        with closing(directory.open_source(os.path.basename(path))) as source:
             result = LogReader(source, path, execute).run()
     except OSError as error:
         raise HeadraceError(f"{path}: {os_error_text(error)}") from error

@@ -24,13 +24,16 @@ def sorted_offsets(offsets: Mapping[str, str]) -> Offsets:
 
 
 def advance_offsets(start: Offsets, news: Mapping[str, str]) -> Offsets:
-    """Return `start` with each ID replaced by that of `news` if it is higher; `start` itself if none is."""
+    """Return `start` updated by each higher ID in `news`; `start` itself if none is higher.
+
+    A stream that `start` lacks counts as 0-0 there, so it is added.
+    """
     further = {s: i for s, i in news.items() if parse_id(i) > parse_id(start.get(s, START))}
     return sorted_offsets(start | further) if further else start
 
 
 def cap_offsets(offsets: Offsets, target: Mapping[str, str]) -> Offsets:
-    """Return the offsets, none above that of the target; streams that the target lacks are omitted."""
+    """Return the lower ID of `offsets` and `target` for each stream; omit streams not in `target`."""
     return {
         s: i if parse_id(i) <= parse_id(target[s]) else target[s] for s, i in offsets.items() if s in target
     }

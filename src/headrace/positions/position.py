@@ -25,25 +25,29 @@ POSITION_PATTERN = re.compile(r"([^:]+)(?::(\d{1,20})?(\+)?(?::([0-9a-f]{8})?(?:
 class Position:
     """One stream up to and including an ID.
 
-    number           how many entries were ever added up to the ID; None if unknown
-    number_is_exact  whether the number is exact; else it is a minimum
-    fingerprint      of the fields of the entry with this ID; None if there was none
-    generation       how often the query has detected that the stream was recreated
+    entry_number           how many entries were ever added up to the ID; None if unknown
+    entry_number_is_exact  whether it is exact; else it is a minimum
+    fingerprint            of the fields of the entry with this ID; None if there was none
+    generation             how often the query has detected that the stream was recreated
     """
 
     id: str = START
-    number: int | None = None
-    number_is_exact: bool = True
+    entry_number: int | None = None
+    entry_number_is_exact: bool = True
     fingerprint: str | None = None
     generation: int = 0
 
     @property
     def has_identity(self) -> bool:
         """Whether more than the ID is known. Such a position was read, not chosen by an option."""
-        return self.number is not None or self.fingerprint is not None or self.generation > 0
+        return self.entry_number is not None or self.fingerprint is not None or self.generation > 0
 
     def __str__(self) -> str:
-        count = "" if self.number is None else f"{self.number}{'' if self.number_is_exact else '+'}"
+        count = (
+            ""
+            if self.entry_number is None
+            else f"{self.entry_number}{'' if self.entry_number_is_exact else '+'}"
+        )
         parts = [self.id, count, self.fingerprint or "", str(self.generation or "")]
         return ":".join(parts).rstrip(":")
 
@@ -76,6 +80,6 @@ def ids_by_stream(positions: Mapping[str, Position]) -> dict[str, str]:
     return {stream: positions[stream].id for stream in sorted(positions)}
 
 
-def read_ids_by_stream(positions: Mapping[str, Position]) -> dict[str, str]:
+def reached_ids_by_stream(positions: Mapping[str, Position]) -> dict[str, str]:
     """Return the IDs of the positions that were read; those chosen by an option are left out."""
     return {stream: each.id for stream, each in positions.items() if each.has_identity}

@@ -27,7 +27,7 @@ from headrace.client.stream_names import stream_key
 from headrace.fingerprint import entry_fingerprint
 from headrace.positions.entry_ids import START, parse_id
 from headrace.positions.offsets import is_timestamp_offset
-from headrace.positions.position import Position, Positions, read_ids_by_stream
+from headrace.positions.position import Position, Positions, reached_ids_by_stream
 from headrace.positions.stream_state import StreamReadError, StreamState, parse_stream_state
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def observe_streams(
         pipe.xinfo_stream(stream_key(stream))
 
     found = {}
-    reached = read_ids_by_stream(positions or {}) if reached is None else reached
+    reached = reached_ids_by_stream(positions or {}) if reached is None else reached
     for stream, replies in servers.request_many(streams, enqueue, reached).items():
         if (observation := _parse_observation(stream, replies)) is not None:
             found[stream] = observation
@@ -89,14 +89,14 @@ def counter_mismatch_reason(position: Position, state: StreamState) -> str | Non
     """Return why the stream's state contradicts the position; None if it does not."""
     if position.id == START:
         return None
-    read_to, number = parse_id(position.id), position.number
+    read_to, number = parse_id(position.id), position.entry_number
     if parse_id(state.last_id) < read_to:
         return f"it ends at {state.last_id}"
     if number is None or state.entries_added is None:
         return None
     if state.entries_added < number:
         return f"{state.entries_added} entries were ever added to it, and it had {number} before"
-    if state.last_id == position.id and position.number_is_exact and state.entries_added != number:
+    if state.last_id == position.id and position.entry_number_is_exact and state.entries_added != number:
         return f"{state.entries_added} entries were added up to that ID, and it had {number} before"
     later = 0
     if state.first_id is not None and parse_id(state.first_id) > read_to:
@@ -125,7 +125,7 @@ def identity_mismatch_reason(position: Position, observation: StreamObservation)
 
 
 def is_read_position(position: Position, chosen_start: str | None) -> bool:
-    """Return whether the query has read up to the position; False: it is where an option lets it start.
+    """Return whether the query has read up to the position; False if it is only the chosen start.
 
     chosen_start: the ID that an option chose, if any.
     """
@@ -179,7 +179,7 @@ class RecreationDetector:
             if mismatch is not None:
                 begin[stream] = Position(generation=at.generation + 1)
                 losses += self._loss_once(stream, at, mismatch)
-        losses += self._deleted_streams(start, {s: each.state for s, each in observed.items()})
+        losses += self._describe_deleted_stream_losses(start, {s: each.state for s, each in observed.items()})
         states = {stream: each.state for stream, each in observed.items()}
         self._states = states
         return states, begin, losses
@@ -191,7 +191,9 @@ class RecreationDetector:
         self._reported.add((stream, str(at)))
         return [describe_recreation(stream, at, mismatch)]
 
-    def _deleted_streams(self, start: Positions, found: Mapping[str, StreamState]) -> list[str]:
+    def _describe_deleted_stream_losses(
+        self, start: Positions, found: Mapping[str, StreamState]
+    ) -> list[str]:
         """Record the streams that no longer exist; describe the losses of those that had unread entries."""
         before = self._states or {}
         losses = []
@@ -261,11 +263,11 @@ class RecreationDetector:
                 found[stream] = before
                 if (
                     entry_id != START
-                    and before.number is None
+                    and before.entry_number is None
                     and state is not None
                     and state.last_id == entry_id
                 ):
-                    found[stream] = replace(state.position, generation=before.generation)
+                    found[stream] = replace(state.end_position, generation=before.generation)
                 continue
             found[stream] = Position(entry_id, number, exact, None, before.generation)
             if state is not None and state.last_entry_id == entry_id:
@@ -287,7 +289,7 @@ class RecreationDetector:
             pipe.xrange(stream_key(stream), positions[stream].id, positions[stream].id, 1)
 
         found = {}
-        for stream, page in self._servers.request(positions, enqueue).items():
+        for stream, page in self._servers.request_each(positions, enqueue).items():
             if isinstance(page, Exception):
                 raise StreamReadError(stream, page)
             fingerprint = entry_fingerprint(page[0][1]) if page else None

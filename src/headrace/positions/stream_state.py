@@ -56,7 +56,7 @@ class StreamState:
 
     @property
     def first_number(self) -> int | None:
-        """The number of the first entry; of an empty stream, of the next one added. None if unknown."""
+        """The number of the first entry, or of the next one if the stream is empty; None if unknown."""
         if self.entries_added is None or self.max_deleted_id is None:
             return None
         if self.first_id is not None and parse_id(self.max_deleted_id) > parse_id(self.first_id):
@@ -64,7 +64,7 @@ class StreamState:
         return self.entries_added - self.length + 1
 
     @property
-    def position(self) -> Position:
+    def end_position(self) -> Position:
         """The position of the end of the stream."""
         if self.last_entry_id is None and not self.entries_added:
             return Position(self.last_id)
@@ -91,7 +91,9 @@ def parse_stream_state(reply: Any) -> StreamState:
 def stream_states(servers: Servers, streams: Iterable[str]) -> dict[str, StreamState]:
     """Return the states of the streams that exist, in one round trip a shard. Raises StreamReadError."""
     found = {}
-    for stream, reply in servers.request(streams, lambda pipe, s: pipe.xinfo_stream(stream_key(s))).items():
+    for stream, reply in servers.request_each(
+        streams, lambda pipe, s: pipe.xinfo_stream(stream_key(s))
+    ).items():
         if isinstance(reply, Exception):
             if isinstance(reply, redis.ResponseError) and "no such key" in str(reply).lower():
                 continue
@@ -108,8 +110,8 @@ def last_ids(servers: Servers, streams: Iterable[str]) -> Offsets:
 def count_trimmed_after(entry_id: str, number: int | None, state: StreamState) -> int | None:
     """Count the entries after an ID that were trimmed, if no entry up to that ID is left.
 
-    An entry that was deleted by XDEL does not count. If one entry after the ID is missing, and the highest
-    deleted ID is after it, that entry was deleted.
+    An entry that was deleted by XDEL does not count. If exactly one entry after the ID is missing, and the
+    highest deleted ID is after the given ID, the missing entry was deleted and not trimmed.
 
     Args:
         number: how many entries had been added up to the ID; None if unknown.

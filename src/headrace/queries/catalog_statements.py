@@ -87,7 +87,7 @@ def run_catalog_statement(
 def known_tables(servers: Servers | None, contents: Archive | None) -> list[str]:
     """Return the names of all streams, on the server and in the archive."""
     archived = {file.stream for file in contents.files} if contents else set()
-    return sorted(archived.union(servers.scan(re.compile(".*", re.DOTALL)) if servers else ()))
+    return sorted(archived.union(servers.matching_streams(re.compile(".*", re.DOTALL)) if servers else ()))
 
 
 def show_tables(servers: Servers | None, contents: Archive | None, pattern: str) -> tuple[list[str], Rows]:
@@ -95,7 +95,7 @@ def show_tables(servers: Servers | None, contents: Archive | None, pattern: str)
     alternatives = [".*".join(map(re.escape, part.split("*"))) for part in pattern.split("|")]
     matches = re.compile("|".join(alternatives), re.IGNORECASE | re.DOTALL).fullmatch
     names = [name for name in known_tables(servers, contents) if matches(name)]
-    lengths = servers.request(names, lambda pipe, name: pipe.xlen(stream_key(name))) if servers else {}
+    lengths = servers.request_each(names, lambda pipe, name: pipe.xlen(stream_key(name))) if servers else {}
     archived = Counter[str]()
     for file in contents.files if contents is not None else ():
         archived[file.stream] += file.rows
@@ -125,7 +125,7 @@ def describe_table(
 
     def known_from(column: str) -> str:
         if column in of.inferred_names:
-            return f"inferred from {plural(of.sampled_entries, 'entry')}"
+            return f"inferred from {plural(of.sampled_entry_count, 'entry')}"
         return "declared by --fields" if is_declared else "column of the archive"
 
     rows: Rows = [(field.name, type_name(field.type), "of every entry") for field in ENTRY_COLUMNS]

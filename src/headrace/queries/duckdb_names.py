@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from headrace.errors import UsageError
 
 
-def equal_except_case(names: Iterable[str]) -> list[str]:
+def names_equal_except_case(names: Iterable[str]) -> list[str]:
     """Return the names that differ from another one only in case, sorted."""
     names = sorted(set(names))
     count = Counter(name.lower() for name in names)
@@ -18,7 +18,7 @@ def equal_except_case(names: Iterable[str]) -> list[str]:
 def ambiguous_columns(names: Iterable[str]) -> set[str]:
     """Return the columns that DuckDB cannot read: equal except for case, or with a NUL character."""
     names = set(names)
-    return {name for name in names if "\0" in name}.union(equal_except_case(names))
+    return {name for name in names if "\0" in name}.union(names_equal_except_case(names))
 
 
 def check_no_nul(columns: Iterable[str], instead: str) -> None:

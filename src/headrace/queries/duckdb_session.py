@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, UsageError
-from headrace.queries.duckdb_names import equal_except_case
+from headrace.queries.duckdb_names import names_equal_except_case
 from headrace.queries.hints import (
     WRITING_STATEMENTS,
     HasColumns,
@@ -36,7 +36,7 @@ UNKNOWN_COLUMN_PATTERN = re.compile(r'Referenced column "(.+?)" (?:not found|was
 
 
 @contextmanager
-def run_in_duckdb(
+def duckdb_query_rows(
     sql: str,
     data: Mapping[str, ScannedStream],
     tables: Sequence[HasColumns],
@@ -87,7 +87,7 @@ def resolve_case_conflicts(sql: str, names: Sequence[str], instead: str) -> list
     Raises:
         UsageError: if the query reads two streams whose names differ only in case, or may do so.
     """
-    confused = equal_except_case(names)
+    confused = names_equal_except_case(names)
     if not confused:
         return list(names)
     import duckdb
@@ -97,7 +97,7 @@ def resolve_case_conflicts(sql: str, names: Sequence[str], instead: str) -> list
             tables = connection.get_table_names(quoted_for_duckdb(sql))
         except duckdb.Error:  # such as PIVOT, which is several statements
             tables = set(confused)
-    if same := equal_except_case(tables.intersection(confused)):
+    if same := names_equal_except_case(tables.intersection(confused)):
         raise UsageError(
             f"{', '.join(same)}: two names differ only in case, and DuckDB ignores case; {instead}"
         )
@@ -105,7 +105,7 @@ def resolve_case_conflicts(sql: str, names: Sequence[str], instead: str) -> list
 
 
 def execute(connection: DuckDBPyConnection, sql: str) -> pa.RecordBatchReader:
-    """Start a query. UsageError if it is not one statement that returns rows."""
+    """Start a query. Raises UsageError if it is not one statement that returns rows."""
     statements = connection.extract_statements(quoted_for_duckdb(sql))
     if len(statements) != 1:
         raise UsageError(f"one statement is expected, not {len(statements)}")

@@ -20,11 +20,11 @@ class FieldSample:
 
     Attributes:
         entries: The fields of its entries.
-        unread_files: The number of archived files of which it has no entry.
+        unread_file_count: The number of archived files from which it has no entry.
     """
 
     entries: list[Mapping[bytes, bytes]] = field(default_factory=list)
-    unread_files: int = 0
+    unread_file_count: int = 0
 
 
 def sample_fields(servers: Servers | None, contents: Archive | None, stream: str) -> FieldSample:
@@ -53,7 +53,7 @@ def sample_both_ends(
     Args:
         servers: The servers.
         streams: The streams' names.
-        entries: The number of entries of each stream.
+        entries: The number of entries to read from each stream.
 
     Returns:
         By stream the fields of its sampled entries, or the error of a stream that cannot be read.

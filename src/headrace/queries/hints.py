@@ -26,7 +26,7 @@ def no_stream_message(name: str, known: Iterable[str]) -> str:
 
 
 def no_table_message(sql: str, otherwise: str) -> str:
-    """Return the error for a query that names no stream; otherwise: the error if it is not SHOW TABLES."""
+    """Return the error for a query that names no stream; otherwise: the error unless it begins with SHOW."""
     if sql.lstrip()[:4].upper() == "SHOW":
         return "SHOW TABLES: use headrace query, or in Python Database.streams()"
     return otherwise

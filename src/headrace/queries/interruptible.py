@@ -3,7 +3,7 @@
     main thread      call() ── waits, handles signals ── KeyboardInterrupt ── interrupt() ── raises it
     another thread        └─ function: DuckDB computes ──────────────────────────┘ ends
 
-Python handles signals only in the main thread, and not while that computes with DuckDB.
+Python handles signals only in the main thread, and not while this thread computes with DuckDB.
 """
 
 from __future__ import annotations

@@ -112,7 +112,10 @@ def time_bounds(condition: ds.Expression | None, schema: pa.Schema) -> tuple[int
 
 
 def bisect(holds: Callable[[int], bool]) -> int:
-    """Return the largest number up to MS_MAX for which `holds` is true, as for all smaller ones; or 0."""
+    """Return the largest number up to MS_MAX for which `holds` is true; 0 if there is none.
+
+    `holds` must be true for all smaller numbers, too.
+    """
     low, high = 0, MS_MAX
     while low < high:
         middle = (low + high + 1) // 2

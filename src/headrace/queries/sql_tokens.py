@@ -38,7 +38,7 @@ class Dialect:
 
     Attributes:
         tokens_pattern: Its tokens.
-        whole_rows_pattern: What makes a query read columns that it does not name.
+        whole_rows_pattern: The parts of a query, such as *, that read columns without naming them.
     """
 
     tokens_pattern: re.Pattern[str]

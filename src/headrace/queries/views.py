@@ -1,9 +1,9 @@
 """Find the streams that a query in SQL names, and their columns. Each becomes a view with the stream's name.
 
-The columns of a stream are declared by the caller, or those of an archive with typed columns and of a sample
-of entries together. Each view also has _stream, _id, _timestamp and _sequence. Only columns that the query
-names are read. A field named id or date is the column id or date, with an archive as without one: the
-archive's own columns of these names are not fields.
+The caller can declare the columns of a stream. Columns that are not declared come from an archive with typed
+columns and from a sample of entries, unless the declaration excludes others. Each view also has _stream, _id,
+_timestamp and _sequence. Only columns that the query names are read. A field named id or date has the column
+id or date, with or without an archive: the archive's own columns of these names are not fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.archive.rows import has_fields_map
 from headrace.client.servers import Servers, servers_at
 from headrace.client.stream_names import stream_key
 from headrace.columns.declarations import DeclaredColumns
-from headrace.columns.inferred_schema import hidden_fields, inferred_schema
+from headrace.columns.inferred_schema import fields_without_column, inferred_schema
 from headrace.columns.layout import ENTRY_COLUMNS
 from headrace.errors import UsageError
 from headrace.positions.stream_state import stream_states
@@ -48,17 +48,17 @@ class TableColumns:
 
     Attributes:
         fields: All fields that a query can name.
-        sampled_entries: The number of entries from which types were inferred; 0 if none was inferred.
+        sampled_entry_count: The number of entries from which types were inferred; 0 if none was inferred.
         inferred_names: The names of the fields whose types were inferred.
         hidden_names: Field names of the sample that cannot be columns.
-        unread_files: The number of archived files that the sample has no entry of.
+        unread_file_count: The number of archived files that the sample has no entry of.
     """
 
     fields: pa.Schema
-    sampled_entries: int = 0
+    sampled_entry_count: int = 0
     inferred_names: frozenset[str] = frozenset()
     hidden_names: tuple[str, ...] = ()
-    unread_files: int = 0
+    unread_file_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ class StreamView:
         stream: The stream's name, and the view's.
         columns: The columns that the query names.
         table_columns: All columns that a query can name, and how they were determined.
-        removed_entries: The number of entries that were added to the stream and that the view lacks: they
+        removed_entry_count: The number of entries that were added to the stream and that the view lacks: they
             were trimmed or deleted, and no archive is read.
     """
 
     stream: str
     columns: pa.Schema
     table_columns: TableColumns
-    removed_entries: int = 0
+    removed_entry_count: int = 0
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def find_views(
     views = []
     with optional_servers(url) as servers:
         names = streams_in_query(sql, servers, contents, dialect)
-        removed = {} if servers is None or contents is not None else removed_entries(servers, names)
+        removed = {} if servers is None or contents is not None else removed_entry_counts(servers, names)
         for name in names:
             table = table_columns(servers, contents, name, declared)
             used = used_columns(sql, table.fields, dialect)
@@ -119,7 +119,7 @@ def find_views(
     return views
 
 
-def removed_entries(servers: Servers, streams: Iterable[str]) -> dict[str, int]:
+def removed_entry_counts(servers: Servers, streams: Iterable[str]) -> dict[str, int]:
     """Return how many entries of each stream were trimmed or deleted; 0 if the server does not count them."""
     states = stream_states(servers, streams)
     return {name: max(0, (state.entries_added or 0) - state.length) for name, state in states.items()}
@@ -138,7 +138,9 @@ def optional_servers(url: str | None) -> Iterator[Servers | None]:
 def table_columns(
     servers: Servers | None, contents: Archive | None, stream: str, declared: Mapping[str, DeclaredColumns]
 ) -> TableColumns:
-    """Return the columns of a stream: those that are declared, or of its archive and of a sample together.
+    """Return the columns of a stream.
+
+    They are the declared ones and, if other fields are inferred, those of its archive and of a sample.
 
     A column of the archive has the archive's type. A field that is no column of the archive, such as a new
     one of the live stream, gets its type from a sample.
@@ -156,24 +158,26 @@ def table_columns(
         pa.schema([*known, *more]),
         len(sample.entries) if more else 0,
         frozenset(column.name for column in more),
-        hidden_fields(sample.entries),
-        sample.unread_files,
+        fields_without_column(sample.entries),
+        sample.unread_file_count,
     )
 
 
 def streams_in_query(
     sql: str, servers: Servers | None, contents: Archive | None, dialect: Dialect
 ) -> list[str]:
-    """Return the streams that the SQL names, in order. UsageError if there is none."""
+    """Return the streams that the SQL names, in order. Raises UsageError if there is none."""
     words = identifiers(sql, dialect)
-    key_types = servers.request(words, lambda pipe, word: pipe.type(stream_key(word))) if servers else {}
+    key_types = servers.request_each(words, lambda pipe, word: pipe.type(stream_key(word))) if servers else {}
     archived = {file.stream for file in contents.files} if contents else set()
     names = [word for word in words if key_types.get(word) == b"stream" or word in archived]
     if not names:
         table = TABLE_NAME_PATTERN.search(without_literals(sql, dialect))
         if table is not None:
             name = unquoted(table[1])
-            if hint := suggestion_suffix(name, [*archived, *(servers.scan(".*") if servers else ())]):
+            if hint := suggestion_suffix(
+                name, [*archived, *(servers.matching_streams(".*") if servers else ())]
+            ):
                 raise UsageError(f"there is no stream {name!r}{hint}")
         kind = "existing" if servers else "archived"
         message = (
@@ -185,7 +189,7 @@ def streams_in_query(
 
 
 def archived_columns(contents: Archive, stream: str) -> pa.Schema | None:
-    """Return a stream's typed columns; None if the archive has a map of fields, or not the stream."""
+    """Return a stream's typed columns; None if the archive has a map of fields, or lacks the stream."""
     if has_fields_map(contents.columns) or all(file.stream != stream for file in contents.files):
         return None
     return pa.schema([each for each in contents.columns if each.name not in NON_FIELD_COLUMNS])

@@ -28,11 +28,11 @@ class Backlog:
     start: Public[cython.longlong]  # position of the oldest byte that is kept
     end: Public[cython.longlong]
     _blocks: deque[bytearray]
-    _first: cython.longlong  # position of the first block's first byte
+    _first_position: cython.longlong  # position of the first block's first byte
 
     def __init__(self, position: cython.longlong) -> None:
         """Begin an empty backlog at this position."""
-        self.start = self.end = self._first = position
+        self.start = self.end = self._first_position = position
         self._blocks = deque()
 
     @cython.ccall
@@ -43,7 +43,7 @@ class Backlog:
         room: cython.Py_ssize_t
         start: cython.Py_ssize_t
         index: cython.Py_ssize_t
-        offset: cython.longlong = self.end - self._first
+        offset: cython.longlong = self.end - self._first_position
         while at < n:
             index = offset // BLOCK_BYTES
             start = offset % BLOCK_BYTES
@@ -56,7 +56,7 @@ class Backlog:
             block += data[at : at + room]
             at += room
             offset += room
-        self.end = self._first + offset
+        self.end = self._first_position + offset
 
     @cython.ccall
     def append_effects(self, data: memoryview, encoded: EncodedEffects) -> cython.void:
@@ -73,7 +73,7 @@ class Backlog:
         """Return up to `most` bytes from a position between start and end."""
         assert self.start <= position <= self.end, "not in the backlog"
         found: list[bytes] = []
-        offset: cython.longlong = position - self._first
+        offset: cython.longlong = position - self._first_position
         index: cython.Py_ssize_t = offset // BLOCK_BYTES
         at: cython.Py_ssize_t = offset % BLOCK_BYTES
         left: cython.Py_ssize_t = min(most, self.end - position)
@@ -89,10 +89,10 @@ class Backlog:
     def trim(self, size: cython.longlong, needed: cython.longlong) -> cython.void:
         """Drop blocks that are neither among the last `size` bytes nor at or after position `needed`."""
         keep: cython.longlong = min(self.end - size, needed)
-        while self._blocks and self._first + BLOCK_BYTES <= keep:
+        while self._blocks and self._first_position + BLOCK_BYTES <= keep:
             self._blocks.popleft()
-            self._first += BLOCK_BYTES
-        self.start = max(self.start, self._first)
+            self._first_position += BLOCK_BYTES
+        self.start = max(self.start, self._first_position)
 
     @cython.ccall
     def size(self) -> cython.longlong:

@@ -4,9 +4,10 @@ r"""Save what a full synchronisation would erase: entries of a former primary th
     new primary      1-0 2-0 3-0 9-0
     file             SELECT 0, XADD orders 4-0 ..., XADD orders 5-0 ...
 
-The protocol does not name the last offset that two histories have in common: +FULLRESYNC only says that it
-is not the replica's. So the loaded streams are compared with the old ones, entry by entry. An entry that is
-missing is saved, unless the new primary has certainly removed it. These are the cases, for each stream:
+The protocol does not name the last offset that two histories have in common: +FULLRESYNC only says that the
+replica's offset is not part of the primary's history. So the loaded streams are compared with the old ones,
+entry by entry. A missing entry is saved, unless the new primary has certainly removed it. These are the
+cases, for each stream:
 
     after the last common entry           saved; with NOMKSTREAM if the new primary may have removed it
     before it, and not removed there      saved: it was added with an explicit ID
@@ -216,8 +217,8 @@ def missing_entries(old: Stream, new: Stream | None) -> Iterator[tuple[int, int,
             removed = new is not None and may_have_removed(new, entry)
             if removed and common is not None and entry < common:
                 continue
-            fields = fields_of(old, entry)
-            if fields is not None and (new is None or fields_of(new, entry) != fields):
+            fields = find_fields(old, entry)
+            if fields is not None and (new is None or find_fields(new, entry) != fields):
                 yield (*entry, fields, removed)
 
 
@@ -241,12 +242,12 @@ def last_common_id(old: Stream, new: Stream) -> EntryId | None:
     entries = StreamIterator(old, 0, 0, old.last_ms, old.last_seq, True)
     while entries.next():
         entry = entries.ms, entries.seq
-        if new.contains(*entry) and fields_of(new, entry) == fields_of(old, entry):
+        if new.contains(*entry) and find_fields(new, entry) == find_fields(old, entry):
             return entry
     return None
 
 
-def fields_of(stream: Stream, entry: EntryId) -> list[bytes] | None:
+def find_fields(stream: Stream, entry: EntryId) -> list[bytes] | None:
     """Return an entry as [name, value, ...]; None if there is none with that ID."""
     found = StreamIterator(stream, *entry, *entry, False)
     return found.remaining_pieces() if found.next() else None

@@ -1,4 +1,4 @@
-"""The history of the data: its replication ID and the one before, by which replicas can continue.
+"""The history of the data: its replication ID and the previous one, with which replicas can continue.
 
     id           names the present history; a primary makes it, its replicas adopt it
     second_id    the history before a promotion; valid up to second_end
@@ -49,5 +49,5 @@ class History:
         self.id, self.second_id, self.second_end = found, NO_ID, -1
 
     def knows(self, asked: str, position: int) -> bool:
-        """Return whether the data at this position of that history is an earlier state of the data here."""
+        """Return whether the history `asked` is the same as the history here up to this position."""
         return asked == self.id or (asked == self.second_id != NO_ID and position <= self.second_end)

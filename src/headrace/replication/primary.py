@@ -19,10 +19,15 @@ from headrace.commands.session import Session
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.aof.encoded_effects import EncodedEffects
 from headrace.persistence.aof.log_buffer import DatabaseRequest, LogBuffer
-from headrace.persistence.rule_records import TRANSLATION_START, rule_record
+from headrace.persistence.rule_records import TRANSLATION_START_WORDS, rule_record
 from headrace.replication.backlog import Backlog
 from headrace.replication.history import History
-from headrace.replication.translation import OlderFormFunction, Translator, first_unsupported_command, no_form
+from headrace.replication.translation import (
+    Redis7EquivalentFunction,
+    Translator,
+    first_unsupported_command,
+    no_redis7_equivalent,
+)
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 GETACK = b"*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n"
@@ -57,14 +62,14 @@ class Replica:
     waits_for_ack: bool = False  # it is loading: nothing is sent until its first acknowledgement
     snapshot_bytes_taken: int = -1  # bytes of the snapshot that its socket has taken
     snapshot_progress_ms: int = 0  # when it last took some
-    over_soft_limit_ms: int = 0  # since when it has been too far behind; 0: it is not
+    over_soft_limit_since_ms: int = 0  # since when it has been too far behind; 0: it is not
 
     @property
     def is_online(self) -> bool:
         """Whether it has the data and follows the stream."""
         return self.state == ONLINE and not self.waits_for_ack
 
-    def last_sign_ms(self) -> int:
+    def last_seen_ms(self) -> int:
         """Return when it last acknowledged, or showed that it is still loading its snapshot."""
         if self.waits_for_ack:
             return max(self.acknowledged_ms, self.session.last_request_ms)
@@ -72,7 +77,7 @@ class Replica:
 
     @property
     def knows_redis7_only(self) -> bool:
-        """Whether it follows the stream, or will, and knows only the commands of Redis 7.0."""
+        """Whether it knows only the commands of Redis 7.0; False if it wants only a snapshot."""
         return HEADRACE_CAPABILITY not in self.capabilities and not self.rdb_only
 
     @property
@@ -127,22 +132,24 @@ class Primary:
 
     # Feeding.
 
-    def feed(self, items: list[DatabaseRequest], form_of: OlderFormFunction = no_form) -> bool:
+    def feed(
+        self, items: list[DatabaseRequest], equivalent_of: Redis7EquivalentFunction = no_redis7_equivalent
+    ) -> bool:
         """Append the effects of this turn that are not in the stream yet; return whether any were appended.
 
         Args:
             items: the effects of this turn, all of which are encoded.
-            form_of: returns the form of an effect in commands of Redis 7.0, None if it has none.
+            equivalent_of: returns the equivalent of an effect in commands of Redis 7.0; None if it has none.
 
         Raises:
-            MemoryError: the stream has none of them.
+            MemoryError: if memory is short; then none of the effects is appended.
         """
         encoded = self.encoded_effects
         if self.backlog is None or not encoded.has_unfed():
             encoded.mark_fed()
             return False
         if self.translates:
-            translated = self.translator.translate(items[encoded.fed_count :], form_of)
+            translated = self.translator.translate(items[encoded.fed_count :], equivalent_of)
             self._translated.clear()
             self._translated.put_all(translated)
         with self._translated.view() if self.translates else encoded.unfed_bytes() as view:
@@ -179,7 +186,7 @@ class Primary:
     # Replicas.
 
     def add(self, replica: Replica, now_ms: int) -> None:
-        """Add a connected replica; begin to translate the stream if it needs that."""
+        """Add a connected replica; begin to translate the stream if the replica needs a translation."""
         self.replicas.append(replica)
         self.update_translation(now_ms)
 
@@ -191,7 +198,7 @@ class Primary:
         self.update_translation(now_ms)
 
     def update_translation(self, now_ms: int) -> None:
-        """Begin or end to translate the stream, as the replicas require."""
+        """Start or stop the translation of the stream, as the replicas require."""
         start = 0 if self.backlog is None else self.backlog.start
         self._returning = [one for one in self._returning if one[0] >= start and one[1] > now_ms]
         needed = any(replica.needs_translation for replica in self.replicas) or bool(self._returning)
@@ -203,7 +210,7 @@ class Primary:
 
     def feed_translation_mark(self) -> None:
         """Tell replicas that are Headrace that the stream is translated from here on."""
-        self.feed_command(rule_record(TRANSLATION_START))
+        self.feed_command(rule_record(TRANSLATION_START_WORDS))
 
     def note_newer_command(self) -> None:
         """Mark that the stream up to its present end has commands that Redis 7.0 does not know."""
@@ -212,16 +219,16 @@ class Primary:
     def can_continue(self, replica: Replica, history: str, position: int) -> bool:
         """Return whether a replica that has the data at this position can continue without a full sync.
 
-        Call add() first, so that the stream is translated for the replica if it needs that.
+        Call add() first: it starts the translation of the stream if the replica needs one.
         """
         return (
             self.backlog is not None
             and self.history.knows(history, position)
             and self.backlog.contains(position)
-            and (not replica.needs_translation or self._is_known_from(position))
+            and (not replica.needs_translation or self._has_only_redis7_commands_from(position))
         )
 
-    def _is_known_from(self, position: int) -> bool:
+    def _has_only_redis7_commands_from(self, position: int) -> bool:
         """Return whether Redis 7.0 knows all commands from this position on.
 
         Returns False if the commands have more than CHECKED_BYTES_MAX bytes, which are not searched.
@@ -241,7 +248,7 @@ class Primary:
         return sum(replica.is_online and replica.acknowledged_offset >= offset for replica in self.replicas)
 
     def offset_of_quorum(self, size: int) -> int:
-        """Return the offset up to which `size` online replicas have applied the stream; -1 if fewer are."""
+        """Return the offset that `size` online replicas have applied; -1 if fewer replicas are online."""
         offsets = sorted((replica.acknowledged_offset for replica in self.online_replicas()), reverse=True)
         return offsets[size - 1] if size <= len(offsets) else -1
 

@@ -105,7 +105,7 @@ class ReplicaLink:
         self.requests_takeover = failover
         self.may_have_taken_over = False  # the primary was asked to, and has not refused
         self.outgoing = bytearray()  # to send; the owner deletes what it has sent
-        self.stream_dialect = ""  # see stream_dialect.py; empty if the primary does not say it
+        self.replication_dialect = ""  # see stream_dialect.py; empty if the primary does not say it
         self.primary_lacks_psync = False  # the primary knows no PSYNC: offsets mean nothing to it
         self.last_received_ms = now_ms
         self.snapshot_size = 0  # of the whole snapshot; 0: unknown
@@ -198,7 +198,7 @@ class ReplicaLink:
             self._announce_capabilities()
         elif step == _CAPA:
             if line.startswith(b"+OK "):
-                self.stream_dialect = line[4:].decode(errors="replace")
+                self.replication_dialect = line[4:].decode(errors="replace")
             self._ask_for_stream()
         elif step == _PSYNC:
             self._receive_psync_reply(line)
@@ -323,7 +323,7 @@ class ReplicaLink:
     # The stream.
 
     def command_reader(self) -> ReplicationReader:
-        """Return the reader of the stream's commands, which has none before the stream begins."""
+        """Return the reader of the stream's commands; it returns none before the stream begins."""
         return self._reader
 
     def close(self) -> None:

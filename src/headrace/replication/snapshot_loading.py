@@ -28,15 +28,16 @@ def load_snapshot(
     """Return the data of a snapshot, and its other contents, such as auxiliary fields.
 
     Args:
-        settings: those of the keyspace whose data will be replaced.
+        settings: the settings of the keyspace whose data will be replaced.
         now_ms: Unix milliseconds. Expired keys stay: only the primary deletes them.
         skip_foreign_types: skip and count keys of types that Headrace does not have.
         advice: what to set; appended to the error about keys of other types.
-        cold: the cold storage of that keyspace, which stores what exceeds its limit; None: there is none.
+        cold: the cold storage of that keyspace; it takes the entries that exceed the memory limit. None if
+            the keyspace has none.
         progress: called about every MiB with the number of bytes read so far.
 
     Raises:
-        Damaged: if the snapshot is damaged, or has other types that are not skipped.
+        Damaged: if the snapshot is damaged, or has keys of other types and they are not skipped.
     """
     keyspace = Keyspace(settings_for_loading(settings))
     if cold is not None:

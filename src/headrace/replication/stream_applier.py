@@ -2,12 +2,14 @@
 
 SELECT               the database of the commands that follow, also after a reconnect
 MULTI ... EXEC       held until EXEC, then applied at once, and recorded as one transaction
-PUBLISH, SPUBLISH    delivered to this server's subscribers; a record of Headrace is applied instead, a rule
-                     or a command that runs INSTEAD of the following ones, which are for other servers
+PUBLISH, SPUBLISH    delivered to this server's subscribers, except for records of a Headrace primary. Such a
+                     record is applied: it is a rule, or a command that replaces the INSTEAD n commands
+                     after it, which are for other servers
 write commands       run by a Replayer; recorded for the log here, published as events, wake blocked readers
 
 A command that fails here is counted, and logged once for each name. A command for types that Headrace does
-not have is an error, unless such keys are skipped: then a key here that it would have overwritten is removed.
+not have is an error, unless such keys are skipped. A skipped command still removes the key that it would have
+overwritten.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ CLAIM_WORD_COUNT = cython.declare(cython.Py_ssize_t, 14)
 
 
 def is_replacement(words: list[bytes]) -> bool:
-    """Return whether a record is a command that Headrace runs instead of those that follow."""
+    """Return whether a record has a command that Headrace runs instead of the commands after it."""
     return (
         len(words) > 2
         and words[0] == rule_records.REPLACEMENT_WORD
@@ -92,10 +94,10 @@ class StreamApplier:
     skipped_commands: dict[str, int]  # by command name
     failed_commands: dict[str, int]
     is_torn: Public[cython.bint]  # a part of a transaction was applied: only a snapshot helps
-    _commands_to_skip: cython.Py_ssize_t  # how many commands follow that only other servers run
+    _commands_left_to_skip: cython.Py_ssize_t  # how many commands follow that only other servers run
     _replayer: Replayer
     _transaction: list[list[bytes]] | None  # the transaction being received
-    _last_word: bytes | None  # the first argument of the previous command: the parser reuses such objects
+    _previous_command_name: bytes | None  # an object that the parser reuses for the same name
     _runs_directly: cython.bint  # a command of that name needs no more than a run
 
     def __init__(
@@ -123,10 +125,10 @@ class StreamApplier:
         self.on_message = on_message
         self.skipped_commands = {}
         self.failed_commands = {}
-        self._commands_to_skip = 0
+        self._commands_left_to_skip = 0
         self._replayer = Replayer(engine, 0, True)
         self._transaction = None
-        self._last_word = None
+        self._previous_command_name = None
         self._runs_directly = False
 
     @property
@@ -141,7 +143,7 @@ class StreamApplier:
     def discard_transaction(self) -> None:
         """Drop a transaction whose EXEC was not received: the next connection sends all of it."""
         self._transaction = None
-        self._commands_to_skip = 0
+        self._commands_left_to_skip = 0
 
     @cython.ccall
     def apply(self, reader: ReplicationReader, now_ms: cython.longlong) -> cython.longlong:
@@ -150,11 +152,11 @@ class StreamApplier:
         Raises LinkError (from the reader) or CannotApply.
         """
         keyspace: Keyspace = self.keyspace
-        kept: cython.bint = keyspace.keep_expired
+        kept: cython.bint = keyspace.ignore_expiry
         count: cython.longlong = 0
         argv: list[bytes] | None
         self._replayer.now_ms = keyspace.now = now_ms
-        keyspace.keep_expired = True
+        keyspace.ignore_expiry = True
         try:
             while True:
                 argv = reader.next()
@@ -163,11 +165,11 @@ class StreamApplier:
                 count += 1
                 self._apply(argv)
                 if keyspace.blocking.ready_keys or self.pubsub.outbox:
-                    keyspace.keep_expired = kept
-                    self.engine.after_replay()
-                    keyspace.keep_expired = True
+                    keyspace.ignore_expiry = kept
+                    self.engine.after_nonclient_change()
+                    keyspace.ignore_expiry = True
         finally:
-            keyspace.keep_expired = kept
+            keyspace.ignore_expiry = kept
         return count
 
     @cython.cfunc
@@ -178,10 +180,10 @@ class StreamApplier:
         name: bytes
         error: bytes | None
         held: list[list[bytes]] | None = self._transaction
-        if word is not self._last_word:
-            self._last_word = word
+        if word is not self._previous_command_name:
+            self._previous_command_name = word
             self._runs_directly = self._needs_no_check(word)
-        if self._runs_directly and held is None and self._commands_to_skip == 0:
+        if self._runs_directly and held is None and self._commands_left_to_skip == 0:
             error = self._replay(argv)
             if error is not None:
                 self._on_error(word.upper(), argv, error)
@@ -254,8 +256,8 @@ class StreamApplier:
     @cython.cfunc
     def _run(self, name: bytes, argv: list[bytes]) -> cython.void:
         """Run a command, or skip it."""
-        if self._commands_to_skip > 0:
-            self._commands_to_skip -= 1
+        if self._commands_left_to_skip > 0:
+            self._commands_left_to_skip -= 1
             return
         if name == b"PUBLISH" and len(argv) == 3:
             self._publish(argv)
@@ -269,13 +271,13 @@ class StreamApplier:
             self._skip(name, argv)
             return
         if self.skip_foreign and name == b"COPY" and self._is_missing(argv):
-            self._remove_copy(argv)
+            self._delete_copy_destination(argv)
             return
         if self.limits_entries_read and name == b"XGROUP":
             argv = self._with_limited_count(argv)
         claimed: StreamId | None = None
         if self.counts_deliveries and name == b"XCLAIM":
-            claimed = self._new_delivery(argv)
+            claimed = self._newly_delivered_id(argv)
         error: bytes | None = self._replay(argv)
         if error is not None:
             self._on_error(name, argv, error)
@@ -290,11 +292,11 @@ class StreamApplier:
             self.on_message(argv)
             return
         words = rule_records.message_words(argv) if self.accepts_rules else []
-        if words == rule_records.TRANSLATION_START:
+        if words == rule_records.TRANSLATION_START_WORDS:
             self.on_translated()
         elif is_replacement(words):
             self._run(words[2].upper(), words[2:])
-            self._commands_to_skip = int(words[1])
+            self._commands_left_to_skip = int(words[1])
         elif rule_records.recorded_command(argv) is not None and self.accepts_rules:
             error = self._replay(argv)
             if error is not None:
@@ -359,8 +361,8 @@ class StreamApplier:
         return len(argv) > 2 and argv[1] not in self.keyspace.databases[self.database].values
 
     @cython.cfunc
-    def _remove_copy(self, argv: list[bytes]) -> cython.void:
-        """Skip a COPY of a key that does not exist here, and remove the key that it overwrites."""
+    def _delete_copy_destination(self, argv: list[bytes]) -> cython.void:
+        """Skip a COPY of a key that does not exist here, and delete the key that it would overwrite."""
         database = self.database
         target = copy_target_database(argv)
         if target is not None:
@@ -396,7 +398,7 @@ class StreamApplier:
         return stream.group(argv[2])
 
     @cython.cfunc
-    def _new_delivery(self, argv: list[bytes]) -> StreamId | None:
+    def _newly_delivered_id(self, argv: list[bytes]) -> StreamId | None:
         """Return the ID of a new entry that the XCLAIM delivers, or None."""
         if len(argv) != CLAIM_WORD_COUNT or argv[5] != argv[-1] or argv[9] != b"1":
             return None
@@ -406,7 +408,7 @@ class StreamApplier:
             entry = stream_id.parse(argv[5], 0)
         except InvalidStreamId:
             return None
-        if group is None or not stream_id.before(group.last_ms, group.last_seq, entry.ms, entry.seq):
+        if group is None or not stream_id.is_before(group.last_ms, group.last_seq, entry.ms, entry.seq):
             return None
         return entry
 

@@ -5,9 +5,9 @@
     REDIS_8    ENTRIESREAD is limited here: Redis 8 sends it as it was given
     OTHER      none of these
 
-A primary that is Headrace tells its replicas, because it may itself be a replica that passes a stream on. Of
-other primaries only a snapshot shows the version. A primary whose snapshot was not seen may be Redis 7, so
-deliveries are counted: that is harmless if it sends the count, too.
+A Headrace primary tells its replicas the dialect: it may itself be a replica that passes on the stream of
+another server. For other primaries only a snapshot shows the version. A primary whose snapshot was not seen
+may be Redis 7, so deliveries are counted. This is harmless if the primary sends the count, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def set_dialect(applier: StreamApplier, announced: str, snapshot: LoadedSnapshot
 
     Args:
         announced: the dialect that the primary has reported; empty if it is not Headrace.
-        snapshot: the one that the stream continues; None if the stream continues the data that are here.
+        snapshot: the loaded snapshot that the stream continues; None if the stream continues the present
+            data of this server.
     """
     if announced:
         applier.accepts_rules = announced == HEADRACE

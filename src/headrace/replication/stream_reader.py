@@ -24,7 +24,7 @@ from headrace.resp.parser import RequestParser
 from headrace.visibility import Public
 
 BULK_MAX = cython.declare(cython.longlong, 1 << 62)  # the primary has checked the lengths of arguments
-SHOWN_MAX = 128  # bytes of what was received that an error repeats
+ERROR_EXCERPT_BYTES_MAX = 128  # of received bytes that an error quotes
 
 
 class LinkError(HeadraceError):
@@ -140,5 +140,6 @@ class ReplicationReader:
 
 def shown_bytes(data: bytes | bytearray) -> str:
     """Return the beginning of received bytes for a message."""
-    text = repr(bytes(data[:SHOWN_MAX]))[1:]
-    return text if len(data) <= SHOWN_MAX else f"{text} and {len(data) - SHOWN_MAX} more bytes"
+    text = repr(bytes(data[:ERROR_EXCERPT_BYTES_MAX]))[1:]
+    more = len(data) - ERROR_EXCERPT_BYTES_MAX
+    return f"{text} and {more} more bytes" if more > 0 else text

@@ -3,13 +3,14 @@ r"""Translate effects to commands of Redis 7.0 for replicas that know no newer o
     XADD s KEEPREF IDMP p i 1-0 f v    XADD s 1-0 f v, and for Headrace XIDMPRECORD s p i 1-0, in a message
     XTRIM s MAXLEN = 5 KEEPREF         XTRIM s MAXLEN = 5
     XDELEX s KEEPREF IDS 1 1-0         XDEL s 1-0
-    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: its form, see commands/redis7_forms.py
-    XNACK s g FAIL IDS 1 1-0           for Headrace the XNACK itself, in a message; for others its form
+    XACKDEL s g IDS 1 1-0              XACK s g 1-0, XDEL s 1-0: its Redis 7 equivalent
+    XNACK s g FAIL IDS 1 1-0           for Headrace the XNACK itself, in a message; for others its equivalent
     anything else that is newer        RESTORE s with the state at the end of the turn, as the last resort
 
-A Headrace replica loses nothing by that: it gets a form alone only if the result is exactly the same.
-Otherwise a message contains the effect itself, and the number of effects after it that are its form. A
-Headrace replica applies the effect and skips those:
+The equivalents are in commands/redis7_equivalents.py. A Headrace replica loses nothing by the translation: an
+equivalent is sent alone only if its result is exactly the same. Otherwise a message before it contains the
+effect itself, and the number of effects of the equivalent. A Headrace replica applies the effect in the
+message, and skips the equivalent:
 
     MULTI, PUBLISH headrace:rules "*9\r\n... INSTEAD 1 XNACK s g FAIL IDS 1 1-0", XCLAIM s g ..., EXEC
 
@@ -23,11 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.commands.arguments import is_keyword
-from headrace.commands.redis7_forms import options_and_end
+from headrace.commands.redis7_equivalents import options_and_end
 from headrace.commands.spec import Command
 from headrace.commands.table import find_command
 from headrace.errors import ProtocolError, to_text
-from headrace.keyspace.effects import OlderForm
+from headrace.keyspace.effects import Redis7Equivalent
 from headrace.keyspace.keyspace import Database, Keyspace
 from headrace.persistence.aof.log_buffer import DatabaseRequest
 from headrace.persistence.dump import dump
@@ -46,11 +47,11 @@ KNOWN_REDIS_VERSION = (7, 0)  # of Redis: what every replica knows
 DUMP_VERSION_MAX = 10  # of payloads that Redis 7.0 accepts
 DUMP_VERSION_SLICE = slice(-10, -8)  # before the checksum
 
-OlderFormFunction = Callable[[list[bytes]], OlderForm | None]
+Redis7EquivalentFunction = Callable[[list[bytes]], Redis7Equivalent | None]
 
 
-def no_form(request: list[bytes]) -> OlderForm | None:
-    """Return None: no effect has a form."""
+def no_redis7_equivalent(request: list[bytes]) -> Redis7Equivalent | None:
+    """Return None: no effect has a Redis 7 equivalent. This is the default for `equivalent_of`."""
     return None
 
 
@@ -62,28 +63,29 @@ class Translator:
         self.restored_count = 0
 
     def translate(
-        self, items: list[DatabaseRequest], form_of: OlderFormFunction = no_form
+        self, items: list[DatabaseRequest], equivalent_of: Redis7EquivalentFunction = no_redis7_equivalent
     ) -> list[DatabaseRequest]:
         """Return effects that Redis 7.0 understands, and that lead to the same data there and at Headrace.
 
         The keyspace must be in its state after the effects.
 
         Args:
-            form_of: returns the form that the command has added to its effect; None if it has none.
+            equivalent_of: returns the Redis 7 equivalent that the command has added to its effect; None if
+                the effect has none.
         """
-        turn = _TurnTranslation(self.keyspace, form_of)
+        batch = _BatchTranslation(self.keyspace, equivalent_of)
         for database, words in items:
-            turn.add(database, words)
-        self.restored_count += turn.finish()
-        return turn.found
+            batch.add(database, words)
+        self.restored_count += batch.finish()
+        return batch.found
 
 
-class _TurnTranslation:
-    """The translation of the effects of one turn."""
+class _BatchTranslation:
+    """The translation of one batch of effects: those of one turn of the event loop."""
 
-    def __init__(self, keyspace: Keyspace, form_of: OlderFormFunction) -> None:
+    def __init__(self, keyspace: Keyspace, equivalent_of: Redis7EquivalentFunction) -> None:
         self.keyspace = keyspace
-        self.form_of = form_of
+        self.equivalent_of = equivalent_of
         self.found: list[DatabaseRequest] = []
         self._inside = False  # a transaction of the effects is open
         self._stale: dict[tuple[int, bytes], None] = {}  # keys to restore at the end, in this order
@@ -109,7 +111,7 @@ class _TurnTranslation:
 
     def _replacement_of(self, words: list[bytes]) -> list[list[bytes]] | None:
         """Return what replaces the effect; None if Redis 7.0 has no form of it."""
-        form = self.form_of(words)
+        form = self.equivalent_of(words)
         if form is None:
             return translate_one(words)
         found: list[list[bytes]] = []
@@ -183,9 +185,10 @@ def _command_of(words: list[bytes]) -> Command | None:
 
 
 def translate_one(words: list[bytes]) -> list[list[bytes]] | None:
-    """Return the effects that replace an effect: only itself if it is old enough; None if there is no form.
+    """Return the effects that replace an effect, without knowledge of the data; None if there are none.
 
-    An effect that only Headrace knows is replaced by a message (PUBLISH).
+    An effect that Redis 7.0 knows is returned alone. An effect that only Headrace knows is replaced by a
+    message (PUBLISH).
     """
     name = words[0].upper()
     if name in HEADRACE_ONLY:
@@ -240,11 +243,12 @@ def _version_of(since: str) -> tuple[int, ...]:
 def first_unsupported_command(stream: bytes) -> str:
     """Return the first command of a replication stream that Redis 7.0 would reject.
 
-    Returns its name, and the option that makes it newer if there is one; "" if there is no such command;
-    "malformed bytes" if the bytes are not commands.
-
     Args:
         stream: a part of the stream, of whole commands.
+
+    Returns:
+        The command's name, with the option that makes it newer if there is one. "" if there is no such
+        command; "malformed bytes" if the bytes are not commands.
     """
     parser = RequestParser()
     parser.bulk_max = 1 << 62

@@ -30,7 +30,7 @@ class TokenCache:
 
     @cython.cfunc
     def get(self, p: cython.p_const_uchar, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> bytes:
-        """Return the n bytes at `at`: the cached object, or a new one, which is cached if it is a token."""
+        """Return the n bytes at `at`: the cached object, or a new one, which is cached if n allows it."""
         if n < 2 or (n > TOKEN_BYTES_MAX and n != SCRIPT_DIGEST_BYTES):
             return mem.to_bytes(p, at, n)
         slot: cython.uint = p[at]

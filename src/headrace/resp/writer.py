@@ -340,7 +340,7 @@ class ReplyWriter:
         return encoded
 
     @cython.cfunc
-    def open_bulk(self, n: cython.Py_ssize_t) -> cython.void:
+    def bulk_header(self, n: cython.Py_ssize_t) -> cython.void:
         """Write the header of a string. The caller then writes its n bytes and the line end by raw_from()."""
         if self.used + n + 2 * HEADER_MAX > self.cap:
             self._grow(n + 2 * HEADER_MAX)

@@ -85,9 +85,9 @@ class _Translation:
                 line = self.text.count(b"\n", 0, token.start()) + 1
                 raise Untranslatable(b"malformed number near '%b'" % value, line)
             elif kind == "name":
-                self._name(value)
+                self._track_name(value)
             elif kind in ("dots", "close") and self.functions:
-                self._mark(kind, token.end())
+                self._track_dots_or_close(kind, token.end())
         parts, at = [], 0
         for begin, end, replacement in sorted(self.edits):
             parts += [self.text[at:begin], replacement]
@@ -99,7 +99,7 @@ class _Translation:
         if changed != value:
             self.edits.append((at, at + len(value), changed))
 
-    def _name(self, value: bytes) -> None:
+    def _track_name(self, value: bytes) -> None:
         if value == b"function":
             self.functions.append(_Function())
         elif not self.functions:
@@ -121,7 +121,7 @@ class _Translation:
             if function.has_arg and not function.has_dots:
                 self.edits.append((function.body_at, function.body_at, ARG_DEFINITION))
 
-    def _mark(self, kind: str, end: int) -> None:
+    def _track_dots_or_close(self, kind: str, end: int) -> None:
         """Store that the function has `...`, or where its parameters end. kind: `dots` or `close`."""
         function = self.functions[-1]
         if kind == "close":

@@ -9,8 +9,8 @@ Only strings, numbers, booleans and None pass between the languages, so a script
 Python. Replies are bytes of the protocol in both directions. The module `lua` passes them: compiled, it calls
 LuaJIT in C; interpreted, it uses the classes of lupa and the functions in sandbox/.
 
-Memory. Lua may use SCRIPT_MEMORY_BYTES_MAX: the hook ends a script that has more, and an allocation that
-would pass it by SCRIPT_MEMORY_MARGIN_BYTES fails.
+Memory. Lua may use SCRIPT_MEMORY_BYTES_MAX: the hook ends a script that uses more. An allocation that would
+exceed this limit by more than SCRIPT_MEMORY_MARGIN_BYTES fails.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Interpreter:
             assert isinstance(wrong, tuple), wrong
         major, minor, patch = (int(part) for part in version.split("."))
         lua.call(self._state, b"finish", (version.encode(), major << 16 | minor << 8 | patch))
-        lua.prepare(self._state, limits.SCRIPT_MEMORY_BYTES_MAX, FIRST_CHECK_S)
+        lua.finish_setup(self._state, limits.SCRIPT_MEMORY_BYTES_MAX, FIRST_CHECK_S)
 
     # Calls from Lua. None of them raises: an exception would become an object of Python in Lua.
 
@@ -183,7 +183,7 @@ class Interpreter:
 
     # Calls into Lua.
 
-    def _enter(self, name: bytes, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _call_lua(self, name: bytes, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         try:
             results: tuple[Any, ...] | bytes = lua.call(self._state, name, arguments)
         except BaseException:
@@ -196,19 +196,19 @@ class Interpreter:
 
     def load_script(self, name: bytes, body: bytes) -> bytes | None:
         """Compile a script; return the error's text, or None."""
-        return self._text(self._enter(b"load_script", (name, body)))
+        return self._text(self._call_lua(b"load_script", (name, body)))
 
     def drop_script(self, name: bytes) -> None:
         """Unload a script."""
-        self._enter(b"drop_script", (name,))
+        self._call_lua(b"drop_script", (name,))
 
     def load_library(self, name: bytes, body: bytes) -> bytes | None:
         """Load a library, which registers its functions; return the error's text, or None."""
-        return self._text(self._enter(b"load_library", (name, body)))
+        return self._text(self._call_lua(b"load_library", (name, body)))
 
     def drop_library(self, name: bytes) -> None:
         """Unload a library and its functions."""
-        self._enter(b"drop_library", (name,))
+        self._call_lua(b"drop_library", (name,))
 
     @cython.ccall
     def run(
@@ -231,7 +231,8 @@ class Interpreter:
             out: gets the reply.
 
         Returns:
-            None; for an error reply its text, and whether it is the error of a command (counted already).
+            None; for an error reply a tuple: its text, and whether the error was counted already, because a
+            command of the script failed.
 
         Raises:
             ScriptFailed: if the script has raised an error.

@@ -841,7 +841,7 @@ cdef extern from *:
     }
 
     // Fill the bottom of the stack, and set the hook. To be called when the sandbox is complete.
-    static int headrace_prepare(PyObject *capsule, headrace_host_call call, size_t memory_max, double first_check_s) {
+    static int headrace_finish_setup(PyObject *capsule, headrace_host_call call, size_t memory_max, double first_check_s) {
         static const char *const fields[] = {"failure", "globals", "scripts", "libraries"};
         static const char *const names[] = {
             "KEYS", "ARGV", "err", "ok", "double", "map", "set", "big_number", "verbatim_string",
@@ -1090,7 +1090,7 @@ cdef extern from *:
     object headrace_call(object state, object name, object arguments)
     int headrace_set_number(object state, object name, double number) except -1
     ctypedef void (*headrace_host_call)(void *, void *, int, const unsigned char **, Py_ssize_t *) noexcept
-    int headrace_prepare(object state, headrace_host_call call, size_t memory_max, double first_check_s) except -1
+    int headrace_finish_setup(object state, headrace_host_call call, size_t memory_max, double first_check_s) except -1
     object headrace_run(
         object state, void *host, object library, object name, list argv, Py_ssize_t keys, int protocol,
         const unsigned char **p, Py_ssize_t *size)
@@ -1134,8 +1134,8 @@ cdef inline void _call_host(
     n[0] = of.command_reply.used - of.command_reply.start
 
 
-cdef inline int prepare(object state, Py_ssize_t memory_max, double first_check_s) except -1:
-    return headrace_prepare(state, _call_host, <size_t> memory_max, first_check_s)
+cdef inline int finish_setup(object state, Py_ssize_t memory_max, double first_check_s) except -1:
+    return headrace_finish_setup(state, _call_host, <size_t> memory_max, first_check_s)
 
 
 cdef inline object run(

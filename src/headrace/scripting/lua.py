@@ -36,9 +36,9 @@ class State:
         )
         self.table = self.runtime.table()
         for name, function in functions.items():
-            self.add(name, function)
+            self.add_function(name, function)
 
-    def add(self, name: bytes, function: Callable[[list[Any]], Any]) -> None:
+    def add_function(self, name: bytes, function: Callable[[list[Any]], Any]) -> None:
         """Add a function to the shared table."""
         self.table[name] = self._callable(function)
 
@@ -54,14 +54,14 @@ class State:
 
     def run(self, function: Any, arguments: tuple[Any, ...]) -> Any:
         """Call a function of Lua; return a tuple of its results, or the error's text."""
-        self.set_limit(max(self.minimum, self.needed(arguments)))
+        self.set_limit(max(self.minimum, self.memory_limit_for(arguments)))
         try:
             result = function(*arguments)
         except self.error as error:
             return str(error).encode("latin-1", "replace")
         return result if isinstance(result, tuple) else (result,)
 
-    def needed(self, values: tuple[Any, ...]) -> int:
+    def memory_limit_for(self, values: tuple[Any, ...]) -> int:
         """Return the memory limit, in bytes, under which lupa can pass the values to Lua."""
         size = sum(len(value) for value in values if isinstance(value, bytes))
         return int(self.runtime.get_memory_used()) + size + HEADROOM_BYTES
@@ -85,7 +85,7 @@ class _LimitRaiser:
     def __call__(self, values: tuple[Any, ...]) -> None:
         state = self.state()
         assert state is not None
-        state.set_limit(max(state.limit, state.needed(values)))
+        state.set_limit(max(state.limit, state.memory_limit_for(values)))
 
 
 def _no_attributes(_object: object, _name: object, _setting: bool) -> str:
@@ -108,7 +108,7 @@ def call(state: State, name: bytes, arguments: tuple[Any, ...]) -> Any:
     return state.run(state.table[name], arguments)
 
 
-def prepare(state: State, memory_max: int, first_check_s: float) -> None:
+def finish_setup(state: State, memory_max: int, first_check_s: float) -> None:
     """Finish the state after all files of the sandbox were executed: nothing to do here, see lua.pxd."""
 
 
@@ -124,8 +124,9 @@ def run(
 ) -> Any:
     """Run a script, or a function of a library; write its reply.
 
-    Return None; the text of an error reply and whether it is counted; or, if an error was raised, its text,
-    source, line and whether it is counted.
+    Returns:
+        None after a reply that is not an error. For an error reply (text, whether it is counted). For an
+        error that the script raised (text, source, line, whether it is counted).
     """
     words = request(*argv[3 : 3 + keys]), request(*argv[3 + keys :])
     if library is None:

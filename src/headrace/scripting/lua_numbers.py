@@ -31,5 +31,5 @@ def _unpack(form: bytes, data: bytes) -> float:
 
 def add_numbers(state: State) -> None:
     """Add pack_number() and unpack_number() to the shared table."""
-    state.add(b"pack_number", lambda words: _pack(words[0], words[1]))
-    state.add(b"unpack_number", lambda words: _unpack(words[0], words[1]))
+    state.add_function(b"pack_number", lambda words: _pack(words[0], words[1]))
+    state.add_function(b"unpack_number", lambda words: _unpack(words[0], words[1]))

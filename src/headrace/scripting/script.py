@@ -28,7 +28,7 @@ class Script:
     declares_flags: cython.bint  # it declares its flags
     flags: Public[cython.longlong]
     body: Public[bytes]  # what is compiled
-    native_digest: Public[str | None]  # see commands/server/known_scripts.py
+    known_script_digest: Public[str | None]  # see commands/server/known_scripts.py
     write_call_lines: Public[list[int]]
     is_compiled: Public[cython.bint]
     never_evicted: Public[cython.bint]  # loaded by SCRIPT LOAD: never dropped to save memory
@@ -40,7 +40,7 @@ class Script:
         self.declares_flags = text.startswith(b"#!")
         self.flags = 0
         self.body = text
-        self.native_digest = None
+        self.known_script_digest = None
         self.write_call_lines = []
         self.is_compiled = self.never_evicted = False
         if self.declares_flags:

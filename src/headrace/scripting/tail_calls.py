@@ -38,7 +38,7 @@ def without_tail_calls(chunk: bytes) -> bytes:
         size, at = _number(chunk, at)
         if not size:
             break
-        function = _function(chunk[at : at + size])
+        function = _function_without_tail_calls(chunk[at : at + size])
         parts += [_uleb(len(function)), function]
         at += size
     return b"".join([*parts, b"\0"])
@@ -64,7 +64,7 @@ def _uleb(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _function(data: bytes) -> bytes:
+def _function_without_tail_calls(data: bytes) -> bytes:
     """Return one function without tail calls."""
     head, at = data[:4], 4
     counts = []

@@ -98,7 +98,7 @@ class Durability:
 
     @property
     def failure(self) -> str:
-        """Why writes are rejected: the log is not as durable as promised. Empty if it is, or off."""
+        """Why the log rejects writes: it is not as durable as promised. Empty if it does not reject them."""
         return "" if self.log is None else self.log.reported_failure
 
     # On and off.
@@ -123,12 +123,12 @@ class Durability:
         Until then an older log on disk stays valid.
 
         Args:
-            hold_replies: hold the replies to changes until then. For an older log of other data: a restart
-                would load that data, without these changes.
+            hold_replies: hold the replies to changes until then. Needed if an older log has other data: a
+                restart would load those data, without these changes.
 
         Raises:
-            HeadraceError, OSError: if there can be no log now. With hold_replies, only if the directory
-                cannot be locked; after another error the log is tried again.
+            HeadraceError, OSError: if the log cannot be started. With hold_replies, only if the directory
+                cannot be locked; after any other error the first rewrite starts the log.
         """
         self.data_directory.lock()
         log = self._new_log()
@@ -153,7 +153,7 @@ class Durability:
             policy=self.config.text("appendfsync"),
             sync_later=self._sync_later,
             has_sync_waiters=self.engine.has_sync_waiters,
-            on_report=self._on_report,
+            on_failure_changed=self._on_log_failure_changed,
         )
         log.cold_files = self.cold_files
         self._configure(log)
@@ -195,7 +195,7 @@ class Durability:
             self.sync_executor = None
 
     def set_replicating(self, on: bool) -> None:
-        """Record effects for replicas, or stop that; with a log they are recorded anyway."""
+        """Start or stop recording effects for replicas. With a log, effects are recorded in any case."""
         self.replicating = on
         if self.log is None and self.engine.effects.recording != on:
             self.engine.set_effect_recording(on)
@@ -333,7 +333,7 @@ class Durability:
         The log is then rewritten from memory. Compares the files about once a second unless forced.
         """
         log = self.log
-        if log is None or self.first_base_pending or not log.check_files(now, force):
+        if log is None or self.first_base_pending or not log.give_up_if_files_changed(now, force):
             return False
         self.tick(now)
         return True
@@ -354,7 +354,7 @@ class Durability:
             return True
         items = self._take_effects()
         if not self.first_base_pending:
-            log.check_files(now, force=True)
+            log.give_up_if_files_changed(now, force=True)
         if items or log.failure:
             log.commit(items, now)
             self.engine.effects.log_offset = self.start_offset + log.written
@@ -396,7 +396,7 @@ class Durability:
 
     # The write gate.
 
-    def _on_report(self, failure: str) -> None:
+    def _on_log_failure_changed(self, failure: str) -> None:
         """Reject writes for this failure of the log. If it is empty, accept them and send held replies."""
         self._set_write_error(failure)
         if not failure:

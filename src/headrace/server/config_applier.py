@@ -84,7 +84,7 @@ class ConfigApplier:
         self._make_room_for_clients()
         unsent = config.values["client-output-buffer-limit"]
         assert isinstance(unsent, OutputBufferLimits)
-        loop.output_monitor.apply(unsent)
+        loop.output_monitor.set_limits(unsent)
         self.engine.pubsub.unread_bytes_max = unsent.pubsub.hard or limits.REPLY_BYTES_MAX
         memory_limit.apply(config, self.engine)
         self.cold.apply_config()

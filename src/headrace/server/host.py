@@ -92,7 +92,7 @@ class ServerHost(ServerInterface):
         logging.getLogger("headrace").log(NOTICE, "the configuration was written to %s", self.config.file)
 
     def read_users(self) -> list[tuple[str, list[bytes]]]:
-        """Return the words of each user in aclfile, and where they are: file and line.
+        """Return the users of aclfile: for each, file and line for errors, and the words after `user`.
 
         Raises CommandError if there is no such file or it cannot be read, InvalidUserFile if a line is wrong.
         """
@@ -138,14 +138,20 @@ class ServerHost(ServerInterface):
         return self.services.control.shutdown_signals > 0
 
     def shutdown(self, save: bool | None, now: bool = False, force: bool = False) -> None:
-        """Stop after this turn, with the log synced and, if requested or configured by `save`, a snapshot.
+        """Stop after this turn, with the log synced.
 
-        Raises CommandError if that fails and force is not set.
+        Args:
+            save: whether to save a snapshot; None: if there are save rules.
+            now: has no effect here: the caller has waited for replicas unless it is set.
+            force: stop also if data are lost.
+
+        Raises:
+            CommandError: if data would be lost; the server keeps running.
         """
         self.services.shutdown.end(save, force)
 
     def info(self, section: str) -> InfoFields:
-        """Return the fields of one section of INFO that only the process knows."""
+        """Return those fields of an INFO section that only the server process knows."""
         return self.services.info.fields(section)
 
     def purge_memory(self) -> None:

@@ -41,7 +41,7 @@ from headrace.server.timers import Timers
 
 @dataclass(frozen=True)
 class Parts:
-    """All parts of one server that it starts, runs and closes."""
+    """The parts of one server that the class Server starts, runs and closes."""
 
     config: Config
     clock: RealClock

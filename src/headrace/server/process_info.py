@@ -120,14 +120,14 @@ class ProcessInfo:
     def _memory(self) -> InfoFields:
         """Return the memory used by the data and by the process."""
         backlog = dict(self.replication.info())["repl_backlog_histlen"]
-        replicas = ClientBuffers.measure(self.engine, self.engine.server, replicas=True).total
+        replicas = ClientBuffers.measure(self.engine, self.engine.server, replicas=True).total_bytes
         log = self.durability.log
         return [
             *memory_limit.info_fields(self.config, self.engine, self.rss_at_start),
             ("mem_replication_backlog", backlog),
             ("mem_total_replication_buffers", backlog),
             ("mem_clients_slaves", replicas),
-            ("mem_clients_normal", ClientBuffers.measure(self.engine, self.engine.server).total),
+            ("mem_clients_normal", ClientBuffers.measure(self.engine, self.engine.server).total_bytes),
             ("mem_aof_buffer", 0 if log is None else log.unwritten_bytes),
             *cold_tasks.info_fields(self.cold),
         ]

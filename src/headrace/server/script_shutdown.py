@@ -68,7 +68,7 @@ class ScriptShutdown:
             running.end_reason = KILLED_BY_SHUTDOWN
             return
         if running is not self._awaited:
-            self._wait_for(running)
+            self._begin_wait_for(running)
         if self.control.shutdown_signals > 1 or (
             self._loses_nothing() and system.monotonic_ns() >= self._deadline_ns
         ):
@@ -76,7 +76,7 @@ class ScriptShutdown:
             self.scripts.abandon()
             self.shutdown.end(False, force=True)  # without a snapshot
 
-    def _wait_for(self, running: RunningScript) -> None:
+    def _begin_wait_for(self, running: RunningScript) -> None:
         self._awaited = running
         seconds = self.config.number("shutdown-timeout")
         self._deadline_ns = system.monotonic_ns() + seconds * NS_PER_SECOND

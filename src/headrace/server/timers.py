@@ -14,7 +14,7 @@ from headrace.server.config.config import Config
 from headrace.server.disk.saving import SaveManager
 from headrace.server.loop.event_loop import EventLoop
 from headrace.server.observe.collector import FullGcTrigger
-from headrace.server.observe.heap import ClientPeak, release_free_memory
+from headrace.server.observe.heap import MassDisconnectDetector, release_free_memory
 from headrace.server.process_info import ProcessInfo
 from headrace.server.replication.server_replication import ServerReplication
 
@@ -46,7 +46,7 @@ class Timers:
         self.saving = saving
         self.replication = replication
         self.info = info
-        self.client_peak = ClientPeak()
+        self.mass_disconnect_detector = MassDisconnectDetector()
         self.full_gc_trigger = FullGcTrigger()
         loop.set_timer(self.run)
 
@@ -66,7 +66,7 @@ class Timers:
             why = "it has left more reply bytes unread than its soft client-output-buffer-limit for too long"
             self.loop.output_monitor.disconnections += 1
             self.loop.drop_with_reason(connection, why)
-        if self.client_peak.has_collapsed(len(self.loop.connections)):
+        if self.mass_disconnect_detector.detect(len(self.loop.connections)):
             release_free_memory()
         keyspace = self.engine.keyspace
         if keyspace.image is None:  # a snapshot takes memory that it gives back
@@ -93,7 +93,7 @@ class Timers:
             c
             for c in self.loop.connections.values()
             if c.session.last_request_ms < since
-            and c.session.waiting is None
+            and c.session.waiter is None
             and not (c.session.subscription_count or c.session.monitoring or c.session.is_replica)
             and not c.session.reply.pending_bytes()
         ]

@@ -113,7 +113,7 @@ def check_continues(stream: str, position: Position, observation: StreamObservat
     state = observation.state
     if state.first_id is not None and parse_id(state.first_id) <= parse_id(position.id):
         return
-    number = position.number if position.number_is_exact else None
+    number = position.entry_number if position.entry_number_is_exact else None
     lost = count_trimmed_after(position.id, number, state)
     if lost == 0:
         return

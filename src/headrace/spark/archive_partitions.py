@@ -135,13 +135,15 @@ class ArchivePartitionReader:
         scanner.scan()
         while not decoder.decode(BATCH_ROWS, BATCH_BYTES):
             yield builder.take(decoder)
-        if decoder.rows:
+        if decoder.row_count:
             yield builder.take(decoder)
-        self._misfits = [before + now for before, now in zip(self._misfits, decoder.misfits(), strict=True)]
-        if decoder.dropped:
+        self._misfits = [
+            before + now for before, now in zip(self._misfits, decoder.misfit_counts(), strict=True)
+        ]
+        if decoder.dropped_entries:
             log.warning(
                 "%d malformed entries of the archive of %s were left out",
-                decoder.dropped,
+                decoder.dropped_entries,
                 self._partition.stream,
             )
 

@@ -122,7 +122,7 @@ class ArchiveReader(BatchReader):
         """Return the tasks after the archived IDs; of streams that are not archived, all tasks."""
         after = {s: max(start.get(s, START), through.get(s, START), key=parse_id) for s in end}
         continued = {s for s in through if after[s] == through[s] and after[s] != start.get(s)}
-        first = self._first_from(continued, after)
+        first = self._first_ids(continued, after)
         parts = []
         for part in plan_ranges(self._servers, after, end, self._options, None, start, self._end_positions):
             if part.stream in continued and part.after == through[part.stream] != first[part.stream]:
@@ -166,9 +166,9 @@ class ArchiveReader(BatchReader):
                     self._first_after_gap[stream] or "none",
                 )
 
-    def _first_from(self, streams: Iterable[str], start: Offsets) -> dict[str, str | None]:
+    def _first_ids(self, streams: Iterable[str], start: Offsets) -> dict[str, str | None]:
         """Return the first entry of each stream from its start on, which may be the start itself."""
-        replies = self._servers.request(
+        replies = self._servers.request_each(
             streams, lambda pipe, s: pipe.xrange(stream_key(s), min=start[s], count=1)
         )
         for stream, reply in replies.items():
@@ -188,7 +188,7 @@ class ArchiveReader(BatchReader):
 
     def _check_anchor_kept(self, part: OffsetRange) -> None:
         """Report a loss if the end of the range was trimmed: then entries before it may be missing, too."""
-        first = self._first_from([part.stream], {part.stream: part.upto})
+        first = self._first_ids([part.stream], {part.stream: part.upto})
         if first[part.stream] != part.upto:
             report_loss(
                 self._options,
@@ -207,7 +207,7 @@ def task_after_trimmed_anchor(part: OffsetRange, first: str | None) -> LiveParti
         return LivePartition((part,))
     ranges = [replace(part, upto=first)]
     if first != part.upto:
-        ranges.append(replace(part, after=first, anchored=True, start_number=None))
+        ranges.append(replace(part, after=first, anchored=True, after_number=None))
     return LivePartition(tuple(ranges), first)
 
 

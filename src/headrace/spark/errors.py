@@ -2,8 +2,8 @@
 
 Spark calls readers and writers in Python processes of its own. It copies the traceback of an exception into
 the message of its own exception, so a sentence that says what to do would be lost between 50 lines. It omits
-the traceback if SPARK_HIDE_TRACEBACK is set. `brief_errors` sets that in a worker that is about to fail for
-a reason that the sentence explains. That worker exits afterwards. Unexpected errors keep their traceback.
+the traceback if SPARK_HIDE_TRACEBACK is set. If a worker fails for a reason that the sentence explains,
+`brief_errors` sets this variable before the worker exits. Unexpected errors keep their traceback.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ def brief_errors(kind: type[T]) -> type[T]:
     """Wrap the methods of a class that Spark calls, so that their errors are shown as one sentence."""
     for name, method in list(vars(kind).items()):
         if name in METHODS_CALLED_BY_SPARK:
-            setattr(kind, name, _wrapped(method))
+            setattr(kind, name, _with_brief_errors(method))
     return kind
 
 
-def _wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_brief_errors(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method with its errors shown as one sentence."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)

@@ -130,7 +130,7 @@ def parse_boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def parse_one_of(*words: str) -> Callable[[str], str]:
+def one_of_parser(*words: str) -> Callable[[str], str]:
     """Return a parser of one of these words, case-insensitive."""
 
     def parse(text: str) -> str:

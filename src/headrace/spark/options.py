@@ -29,7 +29,7 @@ class Option:
     parse               converts its text to its value; raises ValueError
     attribute_override  the attribute of Options, if its name is not the option's
     ignored_because     why the option is accepted and has no effect; empty if it has one
-    sink_default        the value of the sink if the option is not given; None for that of `default`
+    sink_default        the value in a sink if the option is not given; None: the sink uses `default`, too
     """
 
     name: str
@@ -145,7 +145,7 @@ OPTIONS = (
         READ_SCOPES,
         "Accepted and without effect. An ID begins with its time, so every time is a position in a stream, "
         "even if no entry is that late.",
-        option_values.parse_one_of("error", "latest"),
+        option_values.one_of_parser("error", "latest"),
         ignored_because="every time is a position in a stream",
     ),
     Option(
@@ -264,7 +264,7 @@ OPTIONS = (
         "that is a replica, else one of those that the server or the Sentinels name, preferably Headrace. "
         "It may be behind: what it has not received yet is read later. Progress of a group (`groupId`) is "
         "still written to the primary: name that in the URL. Not for clusters.",
-        option_values.parse_one_of("primary", "replica"),
+        option_values.one_of_parser("primary", "replica"),
     ),
     Option(
         "reconnectTimeout",
@@ -293,7 +293,7 @@ OPTIONS = (
         "What to do with a value that does not fit its column: `PERMISSIVE` makes it null (and stores the "
         "entry in `_corrupt_record`, if the schema has that column), `DROPMALFORMED` omits the entry, "
         "`FAILFAST` fails.",
-        option_values.parse_one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        option_values.one_of_parser("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
     ),
     Option(
         "timestampFormat",
@@ -304,7 +304,7 @@ OPTIONS = (
         "reads milliseconds since 1970 and ISO 8601, and writes milliseconds. `iso8601` keeps microseconds; "
         "the other formats cut them, and if the option is not given the sink fails at a time that has some. "
         "A comment in the schema sets the format of one column: `at TIMESTAMP COMMENT 'iso8601'`.",
-        option_values.parse_one_of(*TIME_FORMATS),
+        option_values.one_of_parser(*TIME_FORMATS),
         sink_default=EXACT_MS_FORMAT,
     ),
     Option(
@@ -314,7 +314,7 @@ OPTIONS = (
         READ_SCOPES,
         "The type of the values of the map `fields`, if no schema is given. With `string`, bytes that are "
         "not UTF-8 are shown as `\\xNN`; with `binary`, all values are exact.",
-        option_values.parse_one_of("string", "binary"),
+        option_values.one_of_parser("string", "binary"),
     ),
     Option(
         "entriesPerFetch",
@@ -332,7 +332,7 @@ OPTIONS = (
         READ_SCOPES,
         "How entries are transferred: `arrow` requests Arrow columns (XARROW, a command of Headrace), `resp` "
         "requests entries (XRANGE), and `auto` uses `arrow` if the server and the schema allow it.",
-        option_values.parse_one_of("auto", "resp", "arrow"),
+        option_values.one_of_parser("auto", "resp", "arrow"),
     ),
     Option(
         "groupId",
@@ -413,7 +413,7 @@ OPTIONS = (
         ("sink",),
         "What trimming does to the pending entries of consumer groups, on servers that support these "
         "policies (Headrace; Redis from 8.2). Default: not sent, which means KEEPREF.",
-        option_values.parse_one_of("KEEPREF", "DELREF", "ACKED"),
+        option_values.one_of_parser("KEEPREF", "DELREF", "ACKED"),
     ),
     Option(
         "delivery",
@@ -423,7 +423,7 @@ OPTIONS = (
         "`exactly-once`: each row becomes one entry, also after failures and retries. `at-least-once`: a row "
         "can be added again after a failure. Default: `exactly-once` for a streaming query, `at-least-once` "
         "for a batch.",
-        option_values.parse_one_of("exactly-once", "at-least-once"),
+        option_values.one_of_parser("exactly-once", "at-least-once"),
     ),
     Option(
         "queryId",

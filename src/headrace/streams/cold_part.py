@@ -38,9 +38,9 @@ class ColdPart:
     last_run_key: bytes  # the key of the last run; empty: there was none
     run_count_by_file: dict[Any, int]  # by file: how many runs of the stream are in it
     # The greatest ID up to which removals of the log were left out; None: none were. See
-    # commands/stream/unreadable_removals.py.
+    # commands/stream/left_out_removals.py.
     last_left_out_id: Public[StreamId | None]
-    left_out_references: Public[cython.bint]  # whether one of them removes references, too
+    left_out_removals_drop_references: Public[cython.bint]  # whether one of them removes references, too
 
     def __init__(self, tree: Rax, memory: MemoryAccount) -> None:
         self.tree = tree
@@ -49,13 +49,13 @@ class ColdPart:
         self.last_run_key = b""
         self.run_count_by_file = {}
         self.last_left_out_id = None
-        self.left_out_references = False
+        self.left_out_removals_drop_references = False
 
     @cython.ccall
-    def copy_left_out(self, other: ColdPart) -> cython.void:
+    def copy_left_out_removals(self, other: ColdPart) -> cython.void:
         """Copy another part's record of the removals that were left out."""
         self.last_left_out_id = other.last_left_out_id
-        self.left_out_references = other.left_out_references
+        self.left_out_removals_drop_references = other.left_out_removals_drop_references
 
     @cython.ccall
     def add_to_totals(self, node: Node) -> cython.void:
@@ -66,7 +66,7 @@ class ColdPart:
         if cold_run.is_sparse(node):
             run.cache.has_new_sparse_run = True
         self.totals.add(1, run.inner_count(), node.live_count, run.bytes_if_loaded)
-        self.memory.add(_bytes_of(run))
+        self.memory.add(_memory_bytes_of(run))
         file = run.cache.source.file_of(run.storage_location)
         self.run_count_by_file[file] = self.run_count_by_file.get(file, 0) + 1
 
@@ -76,7 +76,7 @@ class ColdPart:
         run: ColdRun = node.run
         live: cython.longlong = node.live_count
         self.totals.add(-1, -run.inner_count(), -live, -run.bytes_if_loaded)
-        self.memory.add(-_bytes_of(run))
+        self.memory.add(-_memory_bytes_of(run))
         file = run.cache.source.file_of(run.storage_location)
         self.run_count_by_file[file] -= 1
         if self.run_count_by_file[file] == 0:
@@ -100,7 +100,7 @@ class ColdPart:
         """Return the last inner node that is not after ms-seq; None if there is none.
 
         outer: the last node in the tree that is not after ms-seq. If the first inner nodes of outer were
-        dropped, the result may be in the node before it.
+        dropped, the result may belong to the tree node before outer.
         """
         found: Node | None = cold_run.run_of(outer).last_inner_up_to(ms, seq)
         if found is not None:
@@ -117,14 +117,14 @@ class ColdPart:
         total: cython.ulonglong = 0
         other: Node
         for other in cold_run.run_of(outer).load_inner_nodes():
-            if not stream_id.before(other.ms, other.seq, inner.ms, inner.seq):
+            if not stream_id.is_before(other.ms, other.seq, inner.ms, inner.seq):
                 break
             total += other.live_count
         return total
 
     @cython.ccall
     def record_deleted_id(self, walk: EntryWalk) -> cython.void:
-        """Record that the entry of walk, in an inner node, is deleted."""
+        """Record that the entry at the position of `walk`, in an inner node, is deleted."""
         run: ColdRun = self.outer_of(walk.node).run
         run.record_deleted_id(walk.ms, walk.seq)
         self.memory.add(ID_BYTES)
@@ -162,10 +162,10 @@ class ColdPart:
     ) -> Node:
         """Replace adjacent nodes of the tree by one cold node for the run that stores them; return it.
 
-        image: the number of the image that has preserved the nodes; 0: there is none.
+        image: the epoch of the image that has preserved the nodes; 0: there is none.
         """
-        outer: Node = _outer_for(nodes, run)
-        outer.image_number = image
+        outer: Node = _create_cold_node(nodes, run)
+        outer.snapshot_epoch = image
         self.memory.add(-run.bytes_if_loaded)
         self._put(nodes, outer, counts)
         return outer
@@ -179,8 +179,8 @@ class ColdPart:
         nodes: the nodes that the new run stores; they have the live entries of the cold ones.
         """
         node: Node
-        outer: Node = _outer_for(nodes, run)
-        outer.image_number = image
+        outer: Node = _create_cold_node(nodes, run)
+        outer.snapshot_epoch = image
         for node in cold_nodes:
             self.subtract_from_totals(node)
             self.memory.add(-memory_account.NODE_BYTES)
@@ -224,15 +224,15 @@ class ColdPart:
         for node in nodes:
             node.is_inner = False
             node.serial = 0
-            node.image_number = image
+            node.snapshot_epoch = image
             self.tree.insert(node.key(), node)
             counts.add(node)
             self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
 
 
 @cython.cfunc
-def _outer_for(nodes: list[Node], run: ColdRun) -> Node:
-    """Return the cold node for the run of these nodes, which have a live entry."""
+def _create_cold_node(nodes: list[Node], run: ColdRun) -> Node:
+    """Create the cold node for the run of these nodes, which have a live entry."""
     node: Node
     live: cython.longlong = 0
     deleted: cython.longlong = 0
@@ -241,12 +241,12 @@ def _outer_for(nodes: list[Node], run: ColdRun) -> Node:
         live += node.live_count
         deleted += node.deleted_count
         run.bytes_if_loaded += memory_account.NODE_BYTES + node.pack.cap
-    _describe(run, nodes)
+    _set_run_bounds(run, nodes)
     return cold_run.create_cold_node(nodes[0], run, live, deleted)
 
 
 @cython.cfunc
-def _describe(run: ColdRun, nodes: list[Node]) -> cython.void:
+def _set_run_bounds(run: ColdRun, nodes: list[Node]) -> cython.void:
     """Set the first live and the last stored ID of a run of these nodes, which have a live entry."""
     at: cython.Py_ssize_t = 0
     walk: EntryWalk = EntryWalk(nodes[0])
@@ -272,6 +272,6 @@ def _next_live(walk: EntryWalk) -> cython.bint:
 
 
 @cython.cfunc
-def _bytes_of(run: ColdRun) -> cython.Py_ssize_t:
+def _memory_bytes_of(run: ColdRun) -> cython.Py_ssize_t:
     """Return the bytes of memory of a run without its node."""
     return memory_account.RUN_BYTES + run.removal_record_bytes()

@@ -32,7 +32,7 @@ def ensure_loaded_after(
 ) -> cython.void:
     """Require the runs of `count` entries after ms-seq; 0: of all. Raises DamagedColdRun and RunNeeded."""
     if stream.run_count() > 0:
-        _require(_missing_after(stream, ms, seq, count, U64_MAX))
+        _ensure_runs_loaded(_missing_after(stream, ms, seq, count, U64_MAX))
 
 
 @cython.ccall
@@ -48,7 +48,7 @@ def raise_unless_range_loaded(
     The range: `count` entries after ms-seq, up to last_ms; count 0: all of them.
     """
     if stream.run_count() > 0:
-        _wait_for(_missing_after(stream, ms, seq, count, last_ms))
+        _raise_if_deferrable(_missing_after(stream, ms, seq, count, last_ms))
 
 
 @cython.ccall
@@ -58,7 +58,7 @@ def ensure_entries_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
     Raises DamagedColdRun and RunNeeded.
     """
     if stream.run_count() > 0:
-        _require(_missing_of_all(stream, ids))
+        _ensure_runs_loaded(_missing_of_all(stream, ids))
 
 
 @cython.ccall
@@ -76,7 +76,7 @@ def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.v
     if stream.run_count() == 0:
         return
     tail = stream.tail
-    _require(_missing_of_all(stream, ids))
+    _ensure_runs_loaded(_missing_of_all(stream, ids))
     if tail is None or tail.live_count > len(ids):
         return
     left = sorted({stream_id.key_of(entry.ms, entry.seq) for entry in ids})
@@ -86,14 +86,17 @@ def ensure_deletion_runs_loaded(stream: Stream, ids: list[StreamId]) -> cython.v
         node = node_module.node_of_cursor(cursor)
         if node.run is not None:
             ensure_run_loaded(cold_run.run_of(node), True)
-        if node.live_count == 0 or _take_existing(cold_run.inner_nodes_or_self(node), left) < node.live_count:
+        if (
+            node.live_count == 0
+            or _pop_and_count_existing(cold_run.inner_nodes_or_self(node), left) < node.live_count
+        ):
             break
         more = cursor.previous()
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _take_existing(nodes: list[Node], left: list[bytes]) -> cython.longlong:
+def _pop_and_count_existing(nodes: list[Node], left: list[bytes]) -> cython.longlong:
     """Remove the keys not below the first node from the end of `left`; return how many are entries."""
     found: cython.longlong = 0
     entry: StreamId
@@ -111,10 +114,10 @@ def _take_existing(nodes: list[Node], left: list[bytes]) -> cython.longlong:
 
 
 @cython.ccall
-def wait_for_entries(stream: Stream, ids: list[StreamId]) -> cython.void:
+def raise_unless_entries_loaded(stream: Stream, ids: list[StreamId]) -> cython.void:
     """Raise RunNeeded if the request can wait and a run that may have one of these IDs is not loaded."""
     if stream.run_count() > 0:
-        _wait_for(_missing_of_all(stream, ids))
+        _raise_if_deferrable(_missing_of_all(stream, ids))
 
 
 @cython.ccall
@@ -143,21 +146,23 @@ def ensure_run_loaded(run: ColdRun, must_be_read: cython.bint) -> cython.void:
     Raises DamagedColdRun if must_be_read is true and the run cannot be read.
     """
     if run.cached_nodes is None:
-        _wait_for([run])
+        _raise_if_deferrable([run])
         if must_be_read:
             run.load_inner_nodes()
 
 
 @cython.cfunc
-def _require(runs: list[ColdRun]) -> cython.void:
+def _ensure_runs_loaded(runs: list[ColdRun]) -> cython.void:
+    """Load the runs into the cache. Raises DamagedColdRun, and RunNeeded if the request can wait."""
     run: ColdRun
-    _wait_for(runs)
+    _raise_if_deferrable(runs)
     for run in runs:
         run.load_inner_nodes()
 
 
 @cython.cfunc
-def _wait_for(runs: list[ColdRun]) -> cython.void:
+def _raise_if_deferrable(runs: list[ColdRun]) -> cython.void:
+    """Raise RunNeeded if there are runs and the request can wait for them."""
     run: ColdRun
     if runs:
         run = runs[0]
@@ -197,16 +202,16 @@ def _missing_after(
             if is_sequential and run.cached_nodes is None and run.cache.defer_mode != cold_run.DEFER_NEVER:
                 run.cache.source.read_ahead(run)
             break
-        is_sequential = stream_id.before(ms, seq, node.ms, node.seq)
-        if stream_id.before(ms, seq, run.last_ms, run.last_seq):
+        is_sequential = stream_id.is_before(ms, seq, node.ms, node.seq)
+        if stream_id.is_before(ms, seq, run.last_ms, run.last_seq):
             if run.cached_nodes is None:
                 if room == 0:
                     room = run.cache.limit // 2
                 room -= run.bytes_if_loaded
                 found.append(run)
-                if room <= 0 or not stream_id.before(ms, seq, node.ms, node.seq):
+                if room <= 0 or not stream_id.is_before(ms, seq, node.ms, node.seq):
                     break  # how much of this run is needed will be known when it is loaded
-            left -= _live_after(run, node, ms, seq)
+            left -= _live_count_after(run, node, ms, seq)
         more = cursor.next()
     return found
 
@@ -242,7 +247,9 @@ def _missing_of(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong) -> 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+def _live_count_after(
+    run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulonglong
+) -> cython.longlong:
     """Return how many live entries of a run are after ms-seq.
 
     Returns 0 if ms-seq is not before the run, and the run is not loaded.
@@ -253,7 +260,7 @@ def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulo
     walk: EntryWalk
     at: cython.Py_ssize_t
     i: cython.Py_ssize_t
-    if stream_id.before(ms, seq, outer.ms, outer.seq):
+    if stream_id.is_before(ms, seq, outer.ms, outer.seq):
         return outer.live_count
     if nodes is None:
         return 0
@@ -264,6 +271,6 @@ def _live_after(run: ColdRun, outer: Node, ms: cython.ulonglong, seq: cython.ulo
     if at >= 0:
         walk = EntryWalk(nodes[at])
         while walk.next():
-            if not walk.deleted and stream_id.before(ms, seq, walk.ms, walk.seq):
+            if not walk.deleted and stream_id.is_before(ms, seq, walk.ms, walk.seq):
                 found += 1
     return found

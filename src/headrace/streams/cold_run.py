@@ -16,7 +16,7 @@ they are now:
     skipped    how many inner nodes were dropped from the front
     dropped    the indexes of others that were dropped, u32 le each
     deleted    the IDs of deleted entries of the nodes that are not skipped, 16 bytes each as in a key, in
-               the order of their deletion; the latest are still in `_last_deleted`
+               the order of their deletion; the latest are still in `_unmerged_deleted`
 
 When more than half of its entries are deleted, the run is written again: keyspace/run_rewriting.py.
 
@@ -149,7 +149,7 @@ class ColdRun:
     last_ms: Public[cython.ulonglong]  # the last stored entry, live or deleted
     last_seq: Public[cython.ulonglong]
     _deleted: bytes
-    _last_deleted: list[bytes] | None  # not in _deleted yet, so that a deletion does not copy it
+    _unmerged_deleted: list[bytes] | None  # not in _deleted yet, so that a deletion does not copy it
     # The inner nodes, except those skipped and dropped; None: not in the cache.
     cached_nodes: list[Node] | None
     __weakref__: object
@@ -163,7 +163,7 @@ class ColdRun:
         self.bytes_if_loaded = 0
         self.first_ms = self.first_seq = self.last_ms = self.last_seq = 0
         self._deleted = b""
-        self._last_deleted = None  # a list for each run would be a tenth of its memory
+        self._unmerged_deleted = None  # a list for each run would be a tenth of its memory
         self.cached_nodes = None
 
     @cython.ccall
@@ -183,9 +183,9 @@ class ColdRun:
     @cython.ccall
     def encoded_deleted_ids(self) -> bytes:
         """Return the IDs of deleted entries, 16 bytes each, in order of deletion."""
-        if self._last_deleted is not None:
-            self._deleted += b"".join(self._last_deleted)
-            self._last_deleted = None
+        if self._unmerged_deleted is not None:
+            self._deleted += b"".join(self._unmerged_deleted)
+            self._unmerged_deleted = None
         return self._deleted
 
     @cython.ccall
@@ -197,7 +197,7 @@ class ColdRun:
     @cython.exceptval(-1, check=False)
     def deleted_count(self) -> cython.Py_ssize_t:
         """Return how many entries of nodes that are not skipped were deleted since the run was stored."""
-        last: list[bytes] | None = self._last_deleted
+        last: list[bytes] | None = self._unmerged_deleted
         return len(self._deleted) // ID_BYTES + (0 if last is None else len(last))
 
     @cython.ccall
@@ -248,10 +248,10 @@ class ColdRun:
         try:
             stored = self.cache.source.load(self.storage_location)
         except DamagedColdRun as error:
-            raise self._damaged(error) from None
+            raise self._error_with_ids(error) from None
         return self.decode(stored)
 
-    def _damaged(self, error: DamagedColdRun) -> DamagedColdRun:
+    def _error_with_ids(self, error: DamagedColdRun) -> DamagedColdRun:
         """Return the error with the IDs of the run."""
         ids = f"{self.first_ms}-{self.first_seq} to {self.last_ms}-{self.last_seq}"
         return DamagedColdRun(error.file, error.offset, error.what, ids)
@@ -261,8 +261,8 @@ class ColdRun:
     def may_contain(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Return whether ms-seq is between the first and the last ID of the run, both included."""
         return not (
-            stream_id.before(ms, seq, self.first_ms, self.first_seq)
-            or stream_id.before(self.last_ms, self.last_seq, ms, seq)
+            stream_id.is_before(ms, seq, self.first_ms, self.first_seq)
+            or stream_id.is_before(self.last_ms, self.last_seq, ms, seq)
         )
 
     @cython.ccall
@@ -293,7 +293,9 @@ class ColdRun:
             try:
                 node = _node_of(stored[at][0], stored[at][1])
             except ValueError as error:
-                raise self._damaged(DamagedColdRun(str(self.storage_location), 0, str(error))) from None
+                raise self._error_with_ids(
+                    DamagedColdRun(str(self.storage_location), 0, str(error))
+                ) from None
             node.is_inner = True
             node.serial = at
             nodes.append(node)
@@ -304,9 +306,9 @@ class ColdRun:
     @cython.ccall
     def record_deleted_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Record that the entry ms-seq, which was live, is deleted."""
-        last: list[bytes] | None = self._last_deleted
+        last: list[bytes] | None = self._unmerged_deleted
         if last is None:
-            last = self._last_deleted = []
+            last = self._unmerged_deleted = []
         last.append(stream_id.key_of(ms, seq))
         if UNMERGED_IDS_DIVISOR * len(last) > self.deleted_count() + UNMERGED_IDS_DIVISOR * UNMERGED_IDS_MIN:
             self.encoded_deleted_ids()
@@ -345,8 +347,8 @@ class ColdRun:
 class RunCache:
     """The inner nodes of the runs that were used last, of all streams of a keyspace.
 
-    A run that is freed is removed from the cache automatically. put() does not evict the run that it
-    adds, so its nodes stay in the cache until another run is added, or release() or set_limit() is called.
+    A run that is freed is removed from the cache automatically. put() does not evict the run that it adds, so
+    its nodes stay in the cache until another run is added, or evict_bytes() or set_limit() is called.
     """
 
     source: Public[Any]  # a RunSource
@@ -388,10 +390,10 @@ class RunCache:
     def set_limit(self, limit: int) -> None:
         """Set the limit in bytes, and evict the least recently used runs until the cache is within it."""
         self.limit = limit
-        self.release(self.memory.total - limit)
+        self.evict_bytes(self.memory.total - limit)
 
     @cython.ccall
-    def release(self, wanted: cython.longlong) -> cython.void:
+    def evict_bytes(self, wanted: cython.longlong) -> cython.void:
         """Evict the least recently used runs until `wanted` bytes are freed, or no run is left."""
         goal: cython.longlong = self.memory.total - wanted
         while self.memory.total > goal and self.bytes_by_run:
@@ -474,7 +476,7 @@ def last_index_up_to(nodes: list[Node], ms: cython.ulonglong, seq: cython.ulongl
     while low < high:
         middle = (low + high) // 2
         node = nodes[middle]
-        if stream_id.before(ms, seq, node.ms, node.seq):
+        if stream_id.is_before(ms, seq, node.ms, node.seq):
             high = middle
         else:
             low = middle + 1

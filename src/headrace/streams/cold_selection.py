@@ -37,7 +37,7 @@ def oldest_nodes_in_memory(
     One of them has a live entry, unless no node has. The tail is never among them: it grows.
 
     Args:
-        size: of listpacks, with `overhead` bytes for each.
+        size: bytes to select: each node counts its listpack plus `overhead` bytes.
         before_ms: only nodes all of whose entries have earlier IDs, in Unix milliseconds.
     """
     live: cython.longlong = 0
@@ -69,9 +69,9 @@ def last_entry_ms(node: Node) -> cython.ulonglong:
 @cython.ccall
 @cython.exceptval(check=False)
 def hot_bytes(stream: Stream) -> cython.longlong:
-    """Return the bytes of the nodes in memory, without what is kept of cold runs."""
+    """Return the bytes of the nodes in memory, without the tree nodes that stand for cold runs."""
     cold: ColdPart | None = stream.cold
-    total: cython.longlong = retention.node_bytes(stream)
+    total: cython.longlong = retention.total_node_bytes(stream)
     if cold is not None:
         total -= cold.totals.bytes_if_loaded + cold.totals.run_count * COLD_NODE_BYTES
     return total
@@ -108,9 +108,9 @@ def has_closed_nodes(stream: Stream) -> cython.bint:
 @cython.ccall
 @cython.exceptval(-1, check=False)
 def run_node_count(nodes: list[Node], size: cython.longlong) -> cython.Py_ssize_t:
-    """Return how many nodes, from the first one on, make a run: `size` bytes or more, and a live entry.
+    """Return how many of the first nodes make a run of at least `size` bytes that has a live entry.
 
-    All of them if they have fewer bytes; 0 if none has a live entry.
+    Returns the number of all nodes if they have fewer bytes in all, and 0 if none has a live entry.
     """
     count: cython.Py_ssize_t = 0
     live: cython.longlong = 0
@@ -170,7 +170,8 @@ def next_nodes_to_rewrite(
 ) -> list[Node]:
     """Return the next cold nodes after a key that should be written again as one run of about `size` bytes.
 
-    They are adjacent. is_stale: returns whether most bytes of the file of a place are dead.
+    The nodes are adjacent. is_stale: gets where a run is stored; returns whether most bytes of the file are
+    dead.
     """
     found: list[Node] = []
     live: cython.longlong = 0

@@ -70,7 +70,7 @@ def remove_tombstones(node: Node, memory: MemoryAccount) -> cython.longlong:
     size: cython.longlong = 0
     idle: cython.bint = False
     while walk.next():
-        if idle and stream_id.before(ms, seq, walk.ms, walk.seq):
+        if idle and stream_id.is_before(ms, seq, walk.ms, walk.seq):
             if at > kept_from:
                 parts.append(mem.to_bytes(p, kept_from, at - kept_from))
             kept_from = walk.at
@@ -80,7 +80,7 @@ def remove_tombstones(node: Node, memory: MemoryAccount) -> cython.longlong:
         at = walk.at
         ms = walk.ms
         seq = walk.seq
-        size = _elements(walk)
+        size = _element_count(walk)
     if reclaimed > 0:
         parts.append(mem.to_bytes(p, kept_from, node.pack.used + 1 - kept_from))
         parts[0] = _header(parts, elements)
@@ -91,7 +91,7 @@ def remove_tombstones(node: Node, memory: MemoryAccount) -> cython.longlong:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _elements(walk: EntryWalk) -> cython.longlong:
+def _element_count(walk: EntryWalk) -> cython.longlong:
     """Return the number of elements of the current entry of walk; see node.py."""
     return walk.field_count + 4 if walk.has_same_fields else 2 * walk.field_count + 5
 
@@ -147,7 +147,7 @@ class SparseNodes:
 
     @cython.ccall
     def rewrite_oldest(self) -> cython.longlong:
-        """Rewrite the node that has waited longest, of which there must be one; return the cost in bytes."""
+        """Rewrite the node that has waited longest; return the cost in bytes. A node must be queued."""
         node: Node
         node, _ = self.nodes.popitem(last=False)
         node.awaits_rewrite = False
@@ -194,7 +194,8 @@ class Compaction:
     def step(self, now_ms: cython.longlong) -> cython.void:
         """Rewrite some nodes of the streams that have waited longest, at most once per interval.
 
-        One large node can exceed STEP_BYTES; but a deletion from it takes as long as its rewrite.
+        One large node can exceed STEP_BYTES. That is acceptable: deleting an entry from such a node takes as
+        long as rewriting it.
         """
         left: cython.longlong = STEP_BYTES
         sparse_nodes: SparseNodes | None

@@ -37,15 +37,15 @@ class Consumer:
     @cython.cfunc
     def copy(self, arena: PendingArena) -> Consumer:
         """Return a copy whose entries are in the given copy of the arena."""
-        return self._twin(self.owned_entries.copy(arena))
+        return self._copy_with(self.owned_entries.copy(arena))
 
     @cython.cfunc
     def frozen_copy(self, arena: PendingArena) -> Consumer:
         """Return a copy whose entries are in the given frozen copy of the arena. It shares memory."""
-        return self._twin(self.owned_entries.frozen_copy(arena))
+        return self._copy_with(self.owned_entries.frozen_copy(arena))
 
     @cython.cfunc
-    def _twin(self, owned: PendingIndex) -> Consumer:
+    def _copy_with(self, owned: PendingIndex) -> Consumer:
         other: Consumer = Consumer.__new__(Consumer)
         other.name = self.name
         other.number = self.number

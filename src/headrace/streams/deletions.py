@@ -1,6 +1,6 @@
 """Collect what a command with KEEPREF, DELREF or ACKED removes: entries, and references of groups to them.
 
-It is collected only for replicas that do not know the policies: see commands/redis7_forms.py.
+It is collected only for replicas that do not know the policies: see commands/redis7_equivalents.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Deletions:
         self.entry_ids.append(stream_id.text_of(ms, seq))
 
     def add_references(self, stream: Stream, ms: int, seq: int) -> None:
-        """Record which groups have the entry pending. Call it before they lose it."""
+        """Record which groups have the entry pending. Call it before these references are removed."""
         for group in references.groups_with_pending(stream, ms, seq):
             self.pending_ids_by_group.setdefault(group.name, []).append(stream_id.text_of(ms, seq))
 

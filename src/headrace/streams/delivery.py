@@ -25,21 +25,21 @@ def entries_read_at(stream: Stream, ms: cython.ulonglong, seq: cython.ulonglong)
     """Return how many entries were ever added up to and including ms-seq; -1 if unknown."""
     added: cython.longlong = mem.as_signed(stream.entries_added)
     length: cython.longlong = mem.as_signed(stream.length)
-    after_last: cython.bint = stream_id.before(stream.last_ms, stream.last_seq, ms, seq)
+    after_last: cython.bint = stream_id.is_before(stream.last_ms, stream.last_seq, ms, seq)
     if added == 0:
         return 0
     if added < 0:  # XSETID has set it to 2^63 - 1, and entries were added
         return UNKNOWN
     if length == 0 and not after_last:
         return added
-    if (ms > 0 or seq > 0) and stream_id.before(ms, seq, stream.max_deleted_ms, stream.max_deleted_seq):
+    if (ms > 0 or seq > 0) and stream_id.is_before(ms, seq, stream.max_deleted_ms, stream.max_deleted_seq):
         return UNKNOWN
     if after_last:
         return UNKNOWN
     if ms == stream.last_ms and seq == stream.last_seq:
         return added
-    if stream_id.before(stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq):
-        if stream_id.before(ms, seq, stream.first_ms, stream.first_seq):
+    if stream_id.is_before(stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq):
+        if stream_id.is_before(ms, seq, stream.first_ms, stream.first_seq):
             return added - length
         if ms == stream.first_ms and seq == stream.first_seq:
             return added - length + 1
@@ -57,7 +57,7 @@ def lag_or_unknown(stream: Stream, group: Group) -> cython.longlong:
         return UNKNOWN
     first_ms: cython.ulonglong = stream.first_ms
     first_seq: cython.ulonglong = stream.first_seq
-    if stream_id.before(group.last_ms, group.last_seq, first_ms, first_seq) and stream_id.before(
+    if stream_id.is_before(group.last_ms, group.last_seq, first_ms, first_seq) and stream_id.is_before(
         stream.max_deleted_ms, stream.max_deleted_seq, first_ms, first_seq
     ):
         return mem.as_signed(stream.length)
@@ -81,7 +81,7 @@ def advance(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulon
     """Move the position of the group to ms-seq, the next entry after its last ID, and count that entry."""
     if (
         0 <= group.entries_read < I64_MAX
-        and not stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
+        and not stream_id.is_before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
         and not _may_have_tombstone_from(stream, group.last_ms, group.last_seq)
     ):
         group.entries_read += 1
@@ -106,11 +106,11 @@ def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython
         return
     passed: cython.longlong = UNKNOWN
     if group.passed_count >= 0:
-        if not stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
-            passed = _passed_at(stream, group, ms, seq)
+        if not stream_id.is_before(stream.last_ms, stream.last_seq, ms, seq):
+            passed = _passed_count_at(stream, group, ms, seq)
         if passed == UNKNOWN:
             group.lost_unread_base = stream.lost_unread_count(group)
-    is_lower: cython.bint = stream_id.before(ms, seq, group.last_ms, group.last_seq)
+    is_lower: cython.bint = stream_id.is_before(ms, seq, group.last_ms, group.last_seq)
     group.last_ms = ms
     group.last_seq = seq
     if is_lower and stream.reference_index is not None:
@@ -123,7 +123,9 @@ def set_position(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython
 
 @cython.cfunc
 @cython.exceptval(-2, check=True)
-def _passed_at(stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.longlong:
+def _passed_count_at(
+    stream: Stream, group: Group, ms: cython.ulonglong, seq: cython.ulonglong
+) -> cython.longlong:
     """Return the group's passed_count after a move to ms-seq; -1 if a run that it needs cannot be read."""
     try:
         between: cython.ulonglong = mem.sub_u64(
@@ -140,8 +142,8 @@ def may_have_lost(stream: Stream, group: Group) -> cython.bint:
     """Return whether an entry after the group's position may have been removed, in constant time."""
     return (
         stream.length == 0
-        or stream_id.before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
-        or stream_id.before(group.last_ms, group.last_seq, stream.max_deleted_ms, stream.max_deleted_seq)
+        or stream_id.is_before(group.last_ms, group.last_seq, stream.first_ms, stream.first_seq)
+        or stream_id.is_before(group.last_ms, group.last_seq, stream.max_deleted_ms, stream.max_deleted_seq)
     )
 
 
@@ -156,7 +158,7 @@ def count_as_redis_7(
     """
     deleted: cython.bint = (
         stream.length > 0
-        and not stream_id.before(
+        and not stream_id.is_before(
             stream.max_deleted_ms, stream.max_deleted_seq, stream.first_ms, stream.first_seq
         )
         and _may_have_tombstone_from(stream, ms, seq)
@@ -200,4 +202,4 @@ def _may_have_tombstone_from(stream: Stream, ms: cython.ulonglong, seq: cython.u
     """Return whether an entry at or after ms-seq may have been deleted other than by trims."""
     if stream.length == 0 or (stream.max_deleted_ms == 0 and stream.max_deleted_seq == 0):
         return False
-    return not stream_id.before(stream.max_deleted_ms, stream.max_deleted_seq, ms, seq)
+    return not stream_id.is_before(stream.max_deleted_ms, stream.max_deleted_seq, ms, seq)

@@ -30,7 +30,7 @@ def count_between(
     to_seq: cython.ulonglong,
 ) -> cython.ulonglong:
     """Return the number of live entries between two IDs, both included."""
-    if stream_id.before(to_ms, to_seq, from_ms, from_seq):
+    if stream_id.is_before(to_ms, to_seq, from_ms, from_seq):
         return 0
     total: cython.ulonglong = count_up_to(stream, to_ms, to_seq)
     if total == 0 or (from_ms == 0 and from_seq == 0):

@@ -46,8 +46,8 @@ class Group:
     passed_count: Public[cython.longlong]  # -1: not known before the next delivery
     lost_unread_base: Public[cython.longlong]  # those that passed_count does not show any more
     lost_pending_count: Public[cython.longlong]  # removed from the pending entries, because they were deleted
-    logged_unread_count: Public[cython.longlong]  # of the lost entries, those that the log has named
-    logged_pending_count: Public[cython.longlong]
+    logged_lost_unread_count: Public[cython.longlong]  # of the lost entries, those named in the log
+    logged_lost_pending_count: Public[cython.longlong]
     losses_logged_ms: Public[cython.longlong]  # when; -1: never
     has_unlogged_losses: Public[cython.bint]  # some are to be logged later
     rules: Public[GroupRules | None]  # None: there are none
@@ -63,7 +63,7 @@ class Group:
         self.entries_read = entries_read
         self.passed_count = -1
         self.lost_unread_base = self.lost_pending_count = 0
-        self.logged_unread_count = self.logged_pending_count = 0
+        self.logged_lost_unread_count = self.logged_lost_pending_count = 0
         self.losses_logged_ms = -1
         self.has_unlogged_losses = False
         self._attach_pending(PendingEntries())
@@ -120,13 +120,13 @@ class Group:
         """Return when a pending entry is due, in Unix milliseconds; 0: at once; -1: never, without LEASE."""
         if self.lease is None:
             return -1
-        if self.awaits_delivery(slot):
+        if self.entry_awaits_delivery(slot):
             return 0
         return self.lease.end_ms(self.pending.delivery_time_of(slot), self.pending.delivery_count_of(slot))
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def awaits_delivery(self, slot: cython.Py_ssize_t) -> cython.bint:
+    def entry_awaits_delivery(self, slot: cython.Py_ssize_t) -> cython.bint:
         """Return whether a pending entry waits for delivery, so that no consumer works on it."""
         pending: PendingEntries = self.pending
         if pending.owner_of(slot) is None or pending.delivery_time_of(slot) == 0:
@@ -191,7 +191,7 @@ class Group:
     @cython.ccall
     def copy(self) -> Group:
         """Return a copy with the same position, consumers and pending entries."""
-        other: Group = self._twin(self.pending.copy())
+        other: Group = self._copy_with(self.pending.copy())
         consumer: Consumer
         for consumer in other.pending.consumers():
             other.consumers_by_name[consumer.name] = consumer
@@ -203,16 +203,16 @@ class Group:
 
         Its consumers are not found by name.
         """
-        return self._twin(self.pending.frozen_copy())
+        return self._copy_with(self.pending.frozen_copy())
 
     @cython.cfunc
-    def _twin(self, pending: PendingEntries) -> Group:
+    def _copy_with(self, pending: PendingEntries) -> Group:
         other: Group = Group(self.name, self.last_ms, self.last_seq, self.entries_read)
         other.passed_count = self.passed_count
         other.lost_unread_base = self.lost_unread_base
         other.lost_pending_count = self.lost_pending_count
-        other.logged_unread_count = self.logged_unread_count
-        other.logged_pending_count = self.logged_pending_count
+        other.logged_lost_unread_count = self.logged_lost_unread_count
+        other.logged_lost_pending_count = self.logged_lost_pending_count
         other._attach_pending(pending)
         other.set_rules(self.rules)
         return other

@@ -71,7 +71,7 @@ class IdempotencyStore:
         self, pid: bytes, iid: bytes, ms: cython.ulonglong, seq: cython.ulonglong, maxsize: cython.longlong
     ) -> cython.void:
         """Remember the request as the newest of its producer; forget the oldest one beyond maxsize."""
-        iids: OrderedDict[bytes, StreamId] | None = self._iids_to_change(pid)
+        iids: OrderedDict[bytes, StreamId] | None = self._writable_iids(pid)
         if iids is None:
             iids = OrderedDict()
             self.iids_by_producer[pid] = iids
@@ -83,10 +83,10 @@ class IdempotencyStore:
         self.added_count += 1
         if len(iids) > maxsize:
             self._forget_oldest(iids)
-        self._queue()
+        self._enqueue_for_sweep()
 
     @cython.cfunc
-    def _iids_to_change(self, pid: bytes) -> OrderedDict[bytes, StreamId] | None:
+    def _writable_iids(self, pid: bytes) -> OrderedDict[bytes, StreamId] | None:
         """Return the iids of a producer, which the caller may change; None if the producer is unknown.
 
         Iids that a frozen copy shares are replaced by a copy first.
@@ -124,7 +124,7 @@ class IdempotencyStore:
         _: cython.Py_ssize_t
         for _ in range(min(steps, len(self.iids_by_producer))):
             pid = next(iter(self.iids_by_producer))
-            iids: OrderedDict[bytes, StreamId] = self._iids_to_change(pid)  # type: ignore[assignment]
+            iids: OrderedDict[bytes, StreamId] = self._writable_iids(pid)  # type: ignore[assignment]
             taken += 1
             while iids:
                 oldest = next(iter(iids.values()))
@@ -170,7 +170,7 @@ class IdempotencyStore:
             other.iids_by_producer[pid] = iids.copy()
         other.memory.add(self.memory.total - other.memory.total)
         if other.iids_by_producer:
-            other._queue()
+            other._enqueue_for_sweep()
         return other
 
     @cython.ccall
@@ -189,7 +189,8 @@ class IdempotencyStore:
         return self.memory.total
 
     @cython.cfunc
-    def _queue(self) -> cython.void:
+    def _enqueue_for_sweep(self) -> cython.void:
+        """Enter the queue of the sweeper, unless the store is in it."""
         if not self.is_in_queue:
             self.is_in_queue = True
             self.sweeper.enqueue(self)

@@ -20,8 +20,8 @@ from headrace.structures.rax_walk import RaxCursor
 class StreamIterator:
     """Iterates over the live entries between two IDs, both included, forwards or backwards.
 
-    next() moves to the next entry, next_piece() to its next piece: field, value, field, value ... The first
-    entry is found through the rax, in time independent of the length of the stream. A change of the stream
+    next() moves to the next entry, next_field_or_value() to its next field or value, in turn. The first entry
+    is found through the rax, in time independent of the length of the stream. A change of the stream
     invalidates the iterator and what it has read. The constructor and next() raise DamagedColdRun or
     RunNeeded if they need a cold run that cannot be read or is not loaded.
     """
@@ -72,7 +72,7 @@ class StreamIterator:
         if reverse:
             node = stream.node_for_id(to_ms, to_seq)
         else:
-            node = stream.node_from(from_ms, from_seq)
+            node = stream.first_node_from(from_ms, from_seq)
             if node is None:
                 node = stream.first_node()
                 if node is not None:
@@ -89,12 +89,12 @@ class StreamIterator:
             while self._next_stored(walk):
                 if walk.deleted:
                     continue
-                if stream_id.before(walk.ms, walk.seq, self.from_ms, self.from_seq):
+                if stream_id.is_before(walk.ms, walk.seq, self.from_ms, self.from_seq):
                     if self.reverse:
                         self.node = None
                         return False
                     continue
-                if stream_id.before(self.to_ms, self.to_seq, walk.ms, walk.seq):
+                if stream_id.is_before(self.to_ms, self.to_seq, walk.ms, walk.seq):
                     if self.reverse:
                         continue
                     self.node = None
@@ -119,12 +119,12 @@ class StreamIterator:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def next_piece(self) -> cython.bint:
+    def next_field_or_value(self) -> cython.bint:
         """Move to the next of the 2 * fields pieces of the entry; return False if there is none.
 
         The piece is valid until the next call: integers are formatted into a buffer that is reused.
         """
-        if self.walk is None or not self.walk.next_piece():
+        if self.walk is None or not self.walk.next_field_or_value():
             return False
         self.piece_pointer = self.walk.text_pointer
         self.piece_at = self.walk.text_at
@@ -135,7 +135,7 @@ class StreamIterator:
     def remaining_pieces(self) -> list[bytes]:
         """Return the pieces of the entry that were not read yet: fields and values in turn."""
         pieces: list[bytes] = []
-        while self.next_piece():
+        while self.next_field_or_value():
             pieces.append(mem.to_bytes(self.piece_pointer, self.piece_at, self.piece_size))
         return pieces
 
@@ -191,8 +191,8 @@ class StreamIterator:
         """Return whether no entry of a cold node can be between the two IDs: it need not be read."""
         if self.reverse:
             run: ColdRun = node.run
-            return stream_id.before(run.last_ms, run.last_seq, self.from_ms, self.from_seq)
-        return stream_id.before(self.to_ms, self.to_seq, node.ms, node.seq)
+            return stream_id.is_before(run.last_ms, run.last_seq, self.from_ms, self.from_seq)
+        return stream_id.is_before(self.to_ms, self.to_seq, node.ms, node.seq)
 
     @cython.cfunc
     def _tree_key(self, node: Node) -> bytes:

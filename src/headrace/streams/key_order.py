@@ -140,8 +140,8 @@ class KeyOrder:
     def set_lease(self, lease: Lease) -> cython.void:
         """Replace the lease after a change of LEASE or BACKOFF.
 
-        The values of all entries count as unknown then: read_values() looks them up again. The caller must
-        call reschedule_check() for each entry.
+        The values of all entries count as unknown then: load_pending_values() looks them up again. The
+        caller must call reschedule_check() for each entry.
         """
         self.lease = lease
         self.are_values_read = self.by_id.count == 0
@@ -152,8 +152,8 @@ class KeyOrder:
         """Schedule the check of an entry's queue by the present lease."""
         queue: KeyQueue | None = self.queue_of_slot(slot)
         if queue is not None and not self._waits(slot):
-            queue.expires_ms = min(queue.expires_ms, self._end_of(slot))
-            self._check_earlier(queue)
+            queue.expires_ms = min(queue.expires_ms, self._lease_end_ms(slot))
+            self._move_check_earlier(queue)
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
@@ -188,7 +188,7 @@ class KeyOrder:
         queue: KeyQueue | None = self.queue_of_slot(slot)
         if queue is not None:
             self._enter(queue, slot)
-            self._check_earlier(queue)
+            self._move_check_earlier(queue)
 
     @cython.cfunc
     def before_removal(self, slot: cython.Py_ssize_t) -> cython.void:
@@ -205,7 +205,7 @@ class KeyOrder:
             self._cancel_check(queue)
             self._update_account(queue)
         elif queue.holder != NO_HOLDER:
-            self._check_earlier(queue)
+            self._move_check_earlier(queue)
         elif self.first_waiting_slot(queue) >= 0:
             self._set_free(queue)
 
@@ -220,12 +220,12 @@ class KeyOrder:
         while len(self.delivered_counts) <= owner:
             self.delivered_counts.append(0)
         self.delivered_counts[owner] += 1
-        end: cython.longlong = self._end_of(slot)
+        end: cython.longlong = self._lease_end_ms(slot)
         queue.expires_ms = end if queue.delivered_slot < 0 else min(queue.expires_ms, end)
         queue.add_delivered(slot, owner)
         self._update_account(queue)
         if queue.timer_number < 0:
-            self._plan(queue, self._due_of(queue))
+            self._plan_check(queue, self._due_of(queue))
         if queue.waiting_ids is not None:
             self._offer(queue)
 
@@ -296,7 +296,7 @@ class KeyOrder:
     # Times.
 
     @cython.cfunc
-    def _end_of(self, slot: cython.Py_ssize_t) -> cython.longlong:
+    def _lease_end_ms(self, slot: cython.Py_ssize_t) -> cython.longlong:
         """Return when the lease of a delivered entry ends."""
         return self.lease.end_ms(self.arena.delivery_time_of(slot), self.arena.delivery_count_of(slot))
 
@@ -306,11 +306,11 @@ class KeyOrder:
         due: cython.longlong = NEVER
         slot: cython.Py_ssize_t
         for slot in queue.delivered_slots():
-            due = max(due, self._end_of(slot))
+            due = max(due, self._lease_end_ms(slot))
         return due
 
     @cython.cfunc
-    def _plan(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
+    def _plan_check(self, queue: KeyQueue, at: cython.longlong) -> cython.void:
         """Plan the check of a queue for the time `at`; it replaces the one planned before."""
         if queue.timer_number < 0:
             queue.timer_number = self.check_timers.add(at, queue)
@@ -324,12 +324,12 @@ class KeyOrder:
             queue.timer_number = NO_SLOT
 
     @cython.cfunc
-    def _planned(self, queue: KeyQueue) -> cython.longlong:
+    def _planned_check_ms(self, queue: KeyQueue) -> cython.longlong:
         """Return when the check of a queue is planned; -1: it is not."""
         return NEVER if queue.timer_number < 0 else self.check_timers.deadline_of(queue.timer_number)
 
     @cython.cfunc
-    def _check_earlier(self, queue: KeyQueue) -> cython.void:
+    def _move_check_earlier(self, queue: KeyQueue) -> cython.void:
         """Plan the check of a queue earlier if the queue is now due earlier.
 
         The check of a queue with many delivered entries stays, because to compute the time takes too long.
@@ -340,13 +340,13 @@ class KeyOrder:
         ):
             return
         due: cython.longlong = self._due_of(queue)
-        if 0 <= due < self._planned(queue):
-            self._plan(queue, due)
+        if 0 <= due < self._planned_check_ms(queue):
+            self._plan_check(queue, due)
 
     @cython.ccall
     def next_due_ms(self, now: cython.longlong) -> cython.longlong:
         """Return when any consumer may take a queue, in Unix milliseconds; 0 if one may now; -1 for never."""
-        if self._find_free(now):
+        if self._fill_free_queues(now):
             return 0
         due: cython.longlong = self.check_timers.next_deadline()
         if self.skipped_ids and (due < 0 or self.skipped_until_ms < due):
@@ -354,7 +354,7 @@ class KeyOrder:
         return due
 
     @cython.cfunc
-    def _find_free(self, now: cython.longlong) -> cython.bint:
+    def _fill_free_queues(self, now: cython.longlong) -> cython.bint:
         """Move queues whose check is due to free_queues until a consumer may take the first one there.
 
         Returns whether there is one, or the search is not finished.
@@ -373,14 +373,14 @@ class KeyOrder:
                 if (
                     queue.delivered_slot >= 0 and queue.timer_number < 0
                 ):  # its leases were renewed, or LEASE is longer now
-                    self._plan(queue, self._due_of(queue))
+                    self._plan_check(queue, self._due_of(queue))
                 continue
             queue = self.check_timers.first_due(now)
             if queue is None:
                 return False
             due = self._due_of(queue)
             if due > now:
-                self._plan(queue, due)
+                self._plan_check(queue, due)
             else:
                 self._cancel_check(queue)
                 self._set_free(queue)
@@ -408,7 +408,7 @@ class KeyOrder:
         Returns None if there is none, or if the search was ended after QUEUE_VISITS_MAX queues.
         """
         if (
-            not self._find_free(now)
+            not self._fill_free_queues(now)
             or not self.free_queues
             or not self._may_be_taken(self.free_queues[0], now)
         ):
@@ -432,20 +432,20 @@ class KeyOrder:
         return [item[2] for item in found]
 
     @cython.ccall
-    def give_back(self, queue: KeyQueue, slots: list[Any], retry_ms: cython.longlong) -> cython.void:
-        """Put back slots of take_delivered() that were not assigned; the queue is not due before retry_ms."""
+    def give_back(self, queue: KeyQueue, slots: list[Any], retry_at_ms: cython.longlong) -> cython.void:
+        """Put back unassigned slots of take_delivered(); the queue is not due before retry_at_ms."""
         slot: cython.Py_ssize_t
         for slot in slots:
             self.delivered_counts[self.arena.owner_of(slot)] -= 1
             self._enter(queue, slot)
         if slots:
-            self._plan(queue, max(self._planned(queue), retry_ms))
+            self._plan_check(queue, max(self._planned_check_ms(queue), retry_at_ms))
         if queue.holder == NO_HOLDER and self.first_waiting_slot(queue) >= 0:
             self._set_free(queue)
 
     @cython.ccall
     def next_held_queue(self, consumer: cython.Py_ssize_t, now: cython.longlong) -> KeyQueue | None:
-        """Return a queue of this holder, with waiting entries that it may receive now; None for none."""
+        """Return a queue that the consumer holds and whose waiting entries it may receive now; else None."""
         queues: dict[KeyQueue, bool] | None = self.queues_by_holder.get(consumer)
         queue: KeyQueue
         while queues:
@@ -471,7 +471,7 @@ class KeyOrder:
         if queue.delivered_slot < 0 or now < queue.expires_ms:
             return False
         for slot in queue.delivered_slots():
-            end = self._end_of(slot)
+            end = self._lease_end_ms(slot)
             if earliest < 0 or end < earliest:
                 earliest = end
         queue.expires_ms = earliest
@@ -563,8 +563,8 @@ class KeyOrder:
             counts[owner] = counts.get(owner, 0) + 1
             assert slot in queue.delivered_slots()
             assert queue.holder == owner or queue.holder == SEVERAL_HOLDERS
-            assert queue.expires_ms <= self._end_of(slot)
-            assert self._planned(queue) >= 0 or queue.is_free
+            assert queue.expires_ms <= self._lease_end_ms(slot)
+            assert self._planned_check_ms(queue) >= 0 or queue.is_free
         assert waiting == self.waiting_count
         self.check_timers.check()
         self._check_account()

@@ -74,7 +74,7 @@ class KeyQueue:
 
     @cython.cfunc
     def drop_delivered(self, slot: cython.Py_ssize_t, owner: cython.Py_ssize_t) -> cython.void:
-        """Remove a delivered entry of this owner, if it is one."""
+        """Remove a delivered entry of this owner; no-op if the slot is not a delivered entry."""
         if self.delivered_slot != slot and (
             self.other_delivered_slots is None or slot not in self.other_delivered_slots
         ):

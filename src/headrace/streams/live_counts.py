@@ -116,7 +116,7 @@ class LiveCounts:
         Sequential readers use the same node about a hundred times; a tree search costs 3,500 instructions.
         """
         node: Node | None = self.last_found_node
-        if node is None or stream_id.before(ms, seq, node.ms, node.seq):
+        if node is None or stream_id.is_before(ms, seq, node.ms, node.seq):
             return False
         return node_walk.has_live_entry_from(node, ms, seq)
 

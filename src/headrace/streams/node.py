@@ -60,14 +60,14 @@ class Node:
     awaits_rewrite: cython.bint  # it is queued for rewriting
     is_inner: cython.bint  # it is not in the tree: a node of a cold run; its serial is its index in the file
     run: Any  # the ColdRun that this node stands for, see cold_run.py; None: its listpack has its entries
-    image_number: cython.uint  # the last image that needs nothing from it any more, see stream_image.py
+    snapshot_epoch: cython.uint  # of the last image that needs nothing from it any more, see stream_image.py
 
     def __init__(self, ms: cython.ulonglong, seq: cython.ulonglong, pack: Listpack) -> None:
         """Wrap a listpack that begins with a master entry."""
         self.pack = pack
         self.ms = ms
         self.seq = seq
-        self.serial = self.reclaimed_count = self.reclaimed_bytes = self.image_number = 0
+        self.serial = self.reclaimed_count = self.reclaimed_bytes = self.snapshot_epoch = 0
         self.awaits_rewrite = self.is_inner = False
         self.run = None
         p: cython.p_uchar = pack.p
@@ -119,7 +119,7 @@ class Node:
             return False
         if entries_max > 0 and self.live_count + self.deleted_count + self.reclaimed_count >= entries_max:
             return False
-        return stream_id.before(self.ms, self.seq, ms, seq)
+        return stream_id.is_before(self.ms, self.seq, ms, seq)
 
     @cython.ccall
     def append(
@@ -130,10 +130,15 @@ class Node:
         start: cython.Py_ssize_t,
         raw: cython.Py_ssize_t,
     ) -> cython.void:
-        """Add the entry ms-seq with the pairs words[start:] = field, value, ..., of raw bytes in all.
+        """Add the entry ms-seq with the pairs words[start:] = field, value, ...
 
-        The space is reserved first, and what follows cannot fail. Raises ElementsTooLarge before any change
-        if the listpack would exceed 4 GiB.
+        The space is reserved first, so the later steps cannot fail.
+
+        Args:
+            raw: the sum of the lengths of words[start:], in bytes.
+
+        Raises:
+            ElementsTooLarge: before any change, if the listpack would exceed 4 GiB.
         """
         pack: Listpack = self.pack
         end: cython.Py_ssize_t = len(words)
@@ -155,7 +160,7 @@ class Node:
         while at < end:
             word = words[at]
             source = word
-            pack.append_piece(source, 0, len(word))
+            pack.append_slice(source, 0, len(word))
             at += step
         pack.append_int(pairs + 3 if same else 2 * pairs + 4)
         self.set_counts(self.live_count + 1, self.deleted_count)
@@ -259,9 +264,11 @@ def create_node(
     raw: cython.Py_ssize_t,
     room: Listpack | None = None,
 ) -> Node:
-    """Create a node whose first entry is ms-seq with the pairs words[start:], of raw bytes in all.
+    """Create a node whose first entry is ms-seq with the pairs words[start:] = field, value, ...
 
-    room: an empty listpack to use instead of a new one.
+    Args:
+        raw: the sum of the lengths of words[start:], in bytes.
+        room: an empty listpack to use instead of a new one.
     """
     end: cython.Py_ssize_t = len(words)
     overhead: cython.Py_ssize_t = MASTER_OVERHEAD_MAX + ENTRY_OVERHEAD_MAX
@@ -288,8 +295,8 @@ def node_of_cursor(cursor: RaxCursor) -> Node:
 
 
 @cython.ccall
-def total_length(words: list[bytes], start: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the sum of the lengths of words[start:]."""
+def total_argument_bytes(words: list[bytes], start: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the sum of the lengths of words[start:] in bytes."""
     total: cython.Py_ssize_t = 0
     word: bytes
     at: cython.Py_ssize_t

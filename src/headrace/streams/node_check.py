@@ -69,11 +69,11 @@ class NodeCheck:
             ValueError: for any other error.
         """
         self._check_frame()
-        live: cython.longlong = self._integer()
-        deleted: cython.longlong = self._integer()
-        fields: cython.longlong = self._field_count()
+        live: cython.longlong = self._read_integer()
+        deleted: cython.longlong = self._read_integer()
+        fields: cython.longlong = self._read_field_count()
         self._skip(fields)
-        if self._integer() != 0:
+        if self._read_integer() != 0:
             raise ValueError("the master entry of a node does not end with 0")
         p: cython.p_const_uchar = self.p
         last_ms: cython.ulonglong = ms
@@ -96,9 +96,9 @@ class NodeCheck:
                 self.at = after
                 self.count += fields + 4
             else:
-                flags = self._flags()
-                entry_ms = mem.add_u64(ms, mem.as_unsigned(self._integer()))
-                entry_seq = mem.add_u64(seq, mem.as_unsigned(self._integer()))
+                flags = self._read_flags()
+                entry_ms = mem.add_u64(ms, mem.as_unsigned(self._read_integer()))
+                entry_seq = mem.add_u64(seq, mem.as_unsigned(self._read_integer()))
                 self._skip_entry_rest(flags, fields)
             if flags & DELETED_FLAG:
                 tombstones += 1
@@ -106,7 +106,7 @@ class NodeCheck:
             if lives == 0:
                 if entry_ms == 0 and entry_seq == 0:
                     raise ValueError("a node has an entry 0-0, which no read after any ID would find")
-                strayed = stream_id.before(entry_ms, entry_seq, ms, seq)
+                strayed = stream_id.is_before(entry_ms, entry_seq, ms, seq)
             elif entry_ms < last_ms or (entry_ms == last_ms and entry_seq <= last_seq):
                 raise ValueError(f"entry {entry_ms}-{entry_seq} is out of order in its node")
             last_ms = entry_ms
@@ -141,7 +141,7 @@ class NodeCheck:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-1, check=False)
-    def _flags(self) -> cython.longlong:
+    def _read_flags(self) -> cython.longlong:
         """Read the flags of an entry. They must be one byte, so that a deletion can change them in place."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
@@ -158,18 +158,18 @@ class NodeCheck:
         """Skip the rest of an entry after its deltas; return the offset after it."""
         before: cython.longlong = fields + 3
         if not flags & SAME_FIELDS_FLAG:
-            fields = 2 * self._field_count()
+            fields = 2 * self._read_field_count()
             before = fields + 4
         self._skip(fields)
-        if self._integer() != before:
+        if self._read_integer() != before:
             raise ValueError(f"an entry of {before} elements says it has another number of them")
         return self.at
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _field_count(self) -> cython.longlong:
+    def _read_field_count(self) -> cython.longlong:
         """Read a number of fields, which cannot exceed the number of bytes."""
-        v: cython.longlong = self._integer()
+        v: cython.longlong = self._read_integer()
         if not 0 <= v <= self.end:
             raise ValueError(f"a node of {self.end + 1} bytes cannot have {v} fields")
         return v
@@ -177,13 +177,13 @@ class NodeCheck:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(-0x4000000000000003, check=True)  # a rare value, unlike -1
-    def _integer(self) -> cython.longlong:
+    def _read_integer(self) -> cython.longlong:
         """Read the next element as an integer."""
         p: cython.p_const_uchar = self.p
         at: cython.Py_ssize_t = self.at
         v: cython.longlong
         if self.end - at < 3:  # the last element of a node may be that close to the end
-            return self._long_integer()
+            return self._read_any_integer()
         v = p[at]
         if v < 0x80 and p[at + 1] == 1:
             self.at = at + 2
@@ -194,11 +194,11 @@ class NodeCheck:
             self.count += 1
             v = (v & 0x1F) << 8 | p[at + 1]
             return v if v < 1 << 12 else v - (1 << 13)
-        return self._long_integer()
+        return self._read_any_integer()
 
     @cython.cfunc
     @cython.exceptval(-0x4000000000000003, check=True)
-    def _long_integer(self) -> cython.longlong:
+    def _read_any_integer(self) -> cython.longlong:
         """Read the next element as an integer in any encoding."""
         at: cython.Py_ssize_t = self.at
         self._skip(1)
@@ -222,7 +222,7 @@ class NodeCheck:
             if size > 0 and end - at > size and p[at + size] == size:
                 at += size + 1
             else:
-                at = self._skip_any(at)
+                at = self._element_end(at)
             left -= 1
         self.at = at
         self.count += n
@@ -230,7 +230,7 @@ class NodeCheck:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _skip_any(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _element_end(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the offset after the element at `at`, in any encoding."""
         after: cython.Py_ssize_t = listpack_walk.checked_next(self.p, at, self.end)
         if after < 0:

@@ -22,8 +22,8 @@ class EntryWalk:
     """A position on one entry of a node; tombstones are not skipped.
 
     enter() and next() walk forwards from the first entry, enter_end() and previous() backwards from the last
-    one; seek() moves to an ID. next_piece() walks through field, value, field, value ... of the entry. A
-    change of the node invalidates what was read.
+    one; seek() moves to an ID. next_field_or_value() walks through the pieces of the entry: field, value,
+    field, value ... A change of the node invalidates what was read.
     """
 
     node: Node
@@ -36,8 +36,8 @@ class EntryWalk:
     deleted: cython.bint
     has_same_fields: cython.bint
     # the position in its pieces
-    piece_at: cython.Py_ssize_t  # the next element of the entry
-    elements_left: cython.longlong  # elements of the entry from there on, including lp-count
+    next_element_at: cython.Py_ssize_t  # the offset of the next element of the entry
+    entry_elements_left: cython.longlong  # elements of the entry from there on, including lp-count
     master_field_at: cython.Py_ssize_t  # the next field in the master entry
     is_value_next: cython.bint  # the field was read there; its value follows
     # the current piece
@@ -57,8 +57,8 @@ class EntryWalk:
         self.node = node
         self.p = node.pack.p
         self.at = node.entries_at
-        self.piece_at = node.entries_at
-        self.elements_left = 0
+        self.next_element_at = node.entries_at
+        self.entry_elements_left = 0
 
     @cython.ccall
     def enter_end(self, node: Node) -> cython.void:
@@ -66,22 +66,22 @@ class EntryWalk:
         self.node = node
         self.p = node.pack.p
         self.at = node.pack.used
-        self.piece_at = node.pack.used
-        self.elements_left = 0
+        self.next_element_at = node.pack.used
+        self.entry_elements_left = 0
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def next(self) -> cython.bint:
         """Move to the next entry; return False if there is none."""
         self.p = self.node.pack.p
-        at: cython.Py_ssize_t = self.piece_at
-        left: cython.longlong = self.elements_left
+        at: cython.Py_ssize_t = self.next_element_at
+        left: cython.longlong = self.entry_elements_left
         while left > 0:
             at = _element_end(self.p, at)
             left -= 1
         if at >= self.node.pack.used:
-            self.piece_at = at
-            self.elements_left = 0
+            self.next_element_at = at
+            self.entry_elements_left = 0
             return False
         self._read_header(at)
         return True
@@ -115,8 +115,8 @@ class EntryWalk:
         wanted: cython.ulonglong = mem.sub_u64(ms, node.ms) if ms >= node.ms else 0
         self.p = p
         if last < 0 or _entry_is_below(node, last, ms, seq):
-            self.at = self.piece_at = end
-            self.elements_left = 0
+            self.at = self.next_element_at = end
+            self.entry_elements_left = 0
             return False
         if wanted > mem.as_unsigned(listpack_walk.integer(p, _element_end(p, last))) >> 1:
             at = last
@@ -136,24 +136,24 @@ class EntryWalk:
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
-    def next_piece(self) -> cython.bint:
+    def next_field_or_value(self) -> cython.bint:
         """Move to the next field or value of the entry; return False if there is none.
 
         Its text is the text_size bytes at offset text_at of text_pointer.
         """
-        if self.elements_left <= 1:
+        if self.entry_elements_left <= 1:
             return False
         if self.has_same_fields and not self.is_value_next:
             self.is_value_next = True
-            self.master_field_at = self._show_piece(self.master_field_at)
+            self.master_field_at = self._set_piece(self.master_field_at)
             return True
         self.is_value_next = False
-        self.elements_left -= 1
-        self.piece_at = self._show_piece(self.piece_at)
+        self.entry_elements_left -= 1
+        self.next_element_at = self._set_piece(self.next_element_at)
         return True
 
     @cython.ccall
-    def rewind(self) -> cython.void:
+    def rewind_entry(self) -> cython.void:
         """Move before the first piece of the entry again."""
         self._read_header(self.at)
 
@@ -183,7 +183,7 @@ class EntryWalk:
         """Read the header of the entry at `at`, and make it the current one."""
         node: Node = self.node
         self.at = at
-        self.piece_at = at
+        self.next_element_at = at
         flags: cython.longlong = self._take_integer()
         self.deleted = flags & DELETED_FLAG != 0
         self.has_same_fields = flags & SAME_FIELDS_FLAG != 0
@@ -193,26 +193,26 @@ class EntryWalk:
         if self.has_same_fields:
             self.field_count = node.field_count
             self.master_field_at = node.fields_at
-            self.elements_left = node.field_count + 1
+            self.entry_elements_left = node.field_count + 1
         else:
             self.field_count = self._take_integer()
-            self.elements_left = 2 * self.field_count + 1
+            self.entry_elements_left = 2 * self.field_count + 1
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
     def _take_integer(self) -> cython.longlong:
-        """Read the integer at piece_at, and move after it."""
+        """Read the integer at next_element_at, and move after it."""
         p: cython.p_const_uchar = self.p
-        at: cython.Py_ssize_t = self.piece_at
+        at: cython.Py_ssize_t = self.next_element_at
         if p[at] < 0x80:
-            self.piece_at = at + 2
+            self.next_element_at = at + 2
             return p[at]
-        self.piece_at = _element_end(p, at)
+        self.next_element_at = _element_end(p, at)
         return listpack_walk.integer(p, at)
 
     @cython.cfunc
-    def _show_piece(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _set_piece(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Make the element at `at` the current piece; return the offset after it."""
         p: cython.p_const_uchar = self.p
         if 0x80 <= p[at] < 0xC0:  # a short string, the most common case
@@ -231,7 +231,7 @@ class EntryWalk:
             self.text_at = 0
         else:
             self.text_pointer = p
-            self.text_at = listpack_walk.text_at(p, at)
+            self.text_at = listpack_walk.text_start(p, at)
             self.text_size = listpack_walk.text_size(p, at)
         return _element_end(p, at)
 

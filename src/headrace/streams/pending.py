@@ -331,7 +331,7 @@ class PendingEntries:
     def note_deleted_through(self, slot: cython.Py_ssize_t) -> cython.void:
         """Record that this entry, and all before it in delivery order, are deleted from the stream; -1: none.
 
-        Entries that are linked before it later are not among them.
+        This does not include entries that are linked before it later.
         """
         self.deleted_through = slot
 
@@ -354,7 +354,7 @@ class PendingEntries:
         An earlier frozen copy must be freed first. The cost grows with the blocks of memory, not with the
         entries; a consumer costs one item of a list now, and a copy before its first change.
         """
-        other: PendingEntries = self._twin(self.arena.frozen_copy())
+        other: PendingEntries = self._copy_with(self.arena.frozen_copy())
         other.by_id = self.by_id.frozen_copy(other.arena)
         other.consumers_by_number = self.consumers_by_number.copy()
         self.last_frozen_copy = other
@@ -402,7 +402,7 @@ class PendingEntries:
     @cython.ccall
     def copy(self) -> PendingEntries:
         """Return a copy with the same entries at the same slots, owned by copies of the consumers."""
-        other: PendingEntries = self._twin(self.arena.copy())
+        other: PendingEntries = self._copy_with(self.arena.copy())
         consumer: Consumer | None
         other.by_id = self.by_id.copy(other.arena)
         for consumer in self.consumers_by_number[1:]:
@@ -413,7 +413,7 @@ class PendingEntries:
         return other
 
     @cython.cfunc
-    def _twin(self, arena: PendingArena) -> PendingEntries:
+    def _copy_with(self, arena: PendingArena) -> PendingEntries:
         """Return a copy of the entries with this copy of the arena, without the index and the consumers."""
         other: PendingEntries = PendingEntries()
         other.arena = arena
@@ -492,13 +492,13 @@ class PendingEntries:
             self.last_unowned = slot
             self.unowned_count += 1
         elif before != self.last_unowned and arena.delivery_time_of(before) > time_ms:
-            before = self._last_delivered_by(time_ms)
+            before = self._last_delivered_until(time_ms)
             self.insertion_hint = slot
         follower: cython.Py_ssize_t = NO_SLOT
         if before != self.tail:
             follower = self.head if before < 0 else arena.next_of(before)
             if self.deleted_through >= 0:
-                self._limit_deleted(before, owned, time_ms)
+                self._cap_deleted_through(before, owned, time_ms)
         arena.link(before, slot)
         arena.link(slot, follower)
         if before < 0:
@@ -507,7 +507,7 @@ class PendingEntries:
             self.tail = slot
 
     @cython.cfunc
-    def _limit_deleted(
+    def _cap_deleted_through(
         self, before: cython.Py_ssize_t, owned: cython.bint, time_ms: cython.longlong
     ) -> cython.void:
         """Let `deleted_through` be at most the entry `before`, after which another one is linked."""
@@ -518,7 +518,7 @@ class PendingEntries:
             self.deleted_through = before
 
     @cython.cfunc
-    def _last_delivered_by(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
+    def _last_delivered_until(self, time_ms: cython.longlong) -> cython.Py_ssize_t:
         """Return the last entry that is unowned or was delivered at time_ms or before; -1 if there is none.
 
         Searches from the last result: entries that are out of order often come one after another.

@@ -67,13 +67,13 @@ class ArenaChunk:
     record_bytes: cython.Py_ssize_t
     shared: cython.bint  # a frozen copy has the same buf
     # Of a chunk that is not full: the number of the next such chunk; -1: none.
-    next_open_chunk: cython.Py_ssize_t
+    next_open_chunk_number: cython.Py_ssize_t
     memory: MemoryAccount  # of the arena
     accounted_bytes: cython.Py_ssize_t  # the bytes of this chunk in it
 
     def __init__(self, number: cython.Py_ssize_t, memory: MemoryAccount) -> None:
         self.number = number
-        self.next_open_chunk = NO_SLOT
+        self.next_open_chunk_number = NO_SLOT
         self.memory = memory
         self.accounted_bytes = 0
         self.clear()
@@ -202,7 +202,7 @@ class ArenaChunk:
         """Return a copy that shares the bytes, and is not accounted for."""
         other: ArenaChunk = ArenaChunk.__new__(ArenaChunk)
         other.number = self.number
-        other.next_open_chunk = self.next_open_chunk
+        other.next_open_chunk_number = self.next_open_chunk_number
         other.memory = memory
         other.accounted_bytes = self.accounted_bytes
         other.buf = self.buf
@@ -237,21 +237,21 @@ class ArenaChunk:
 
 @cython.final
 @cython.no_gc
-@cython.nonecheck(False)  # _numbered() makes sure that a chunk is not None
+@cython.nonecheck(False)  # _chunk_of_number() makes sure that a chunk is not None
 @cython.cclass
 class PendingArena:
     """Records by slot. A slot is valid from allocate() to release()."""
 
     first_chunk: ArenaChunk | None  # number 0; most groups need no other
     chunks: list[ArenaChunk] | None  # all, if there are several
-    open_chunk: cython.Py_ssize_t  # the number of a chunk that is not full, used first; -1: there is none
+    open_chunk_number: cython.Py_ssize_t  # of a chunk that is not full, used first; -1: there is none
     live_count: cython.Py_ssize_t
     memory: MemoryAccount
 
     def __init__(self) -> None:
         self.memory = MemoryAccount()
         self.first_chunk = self.chunks = None
-        self.open_chunk = NO_SLOT
+        self.open_chunk_number = NO_SLOT
         self.live_count = 0
 
     @cython.ccall
@@ -267,16 +267,16 @@ class PendingArena:
 
         Raises MemoryError if the arena has the maximum number of records.
         """
-        if self.open_chunk < 0:
+        if self.open_chunk_number < 0:
             self._add_chunk()
-        chunk: ArenaChunk = self._numbered(self.open_chunk)
+        chunk: ArenaChunk = self._chunk_of_number(self.open_chunk_number)
         if chunk.record_bytes == NARROW_RECORD_BYTES and (
             ms > U48_MAX or seq > U32_MAX or not fits_narrow(owner, time_ms, count)
         ):
             chunk.widen()
         index: cython.Py_ssize_t = chunk.allocate()
         if chunk.live_count == CHUNK_RECORDS:
-            self.open_chunk = chunk.next_open_chunk
+            self.open_chunk_number = chunk.next_open_chunk_number
         self.live_count += 1
         at: cython.Py_ssize_t = index * chunk.record_bytes
         mem.put_u64le(chunk.p, at, 0)
@@ -294,17 +294,17 @@ class PendingArena:
         """Free a record; its slot may be reused."""
         chunk: ArenaChunk = self._chunk(slot)
         if chunk.live_count == CHUNK_RECORDS:
-            chunk.next_open_chunk = self.open_chunk
-            self.open_chunk = chunk.number
+            chunk.next_open_chunk_number = self.open_chunk_number
+            self.open_chunk_number = chunk.number
         chunk.release(slot & INDEX_MASK)
         self.live_count -= 1
         if self.live_count == 0 and self.chunks is not None:
             for chunk in self.chunks[1:]:
                 self.memory.add(-chunk.accounted_bytes)
             self.chunks = None
-            chunk = self._numbered(0)
-            chunk.next_open_chunk = NO_SLOT
-            self.open_chunk = 0
+            chunk = self._chunk_of_number(0)
+            chunk.next_open_chunk_number = NO_SLOT
+            self.open_chunk_number = 0
 
     # ---- reading
 
@@ -397,12 +397,12 @@ class PendingArena:
     @cython.ccall
     def next_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot linked as the next one; -1: none."""
-        return self._link(slot, NEXT_LINK_AT)
+        return self._linked_slot(slot, NEXT_LINK_AT)
 
     @cython.ccall
     def previous_of(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot linked as the previous one; -1: none."""
-        return self._link(slot, PREVIOUS_LINK_AT)
+        return self._linked_slot(slot, PREVIOUS_LINK_AT)
 
     @cython.ccall
     def link(self, slot: cython.Py_ssize_t, follower: cython.Py_ssize_t) -> cython.void:
@@ -424,22 +424,22 @@ class PendingArena:
     @cython.ccall
     def copy(self) -> PendingArena:
         """Return a copy with the same records at the same slots."""
-        return self._twin(False)
+        return self._copy(False)
 
     @cython.ccall
     def frozen_copy(self) -> PendingArena:
         """Return a copy that must not be changed. It shares memory with this arena, which may change."""
-        return self._twin(True)
+        return self._copy(True)
 
     @cython.cfunc
-    def _twin(self, frozen: cython.bint) -> PendingArena:
+    def _copy(self, frozen: cython.bint) -> PendingArena:
         other: PendingArena = PendingArena()
         chunk: ArenaChunk
-        twin: ArenaChunk
+        chunk_copy: ArenaChunk
         for chunk in self._all_chunks():
-            twin = chunk.frozen_copy(other.memory) if frozen else chunk.copy(other.memory)
-            other._append_chunk(twin)
-        other.open_chunk = self.open_chunk
+            chunk_copy = chunk.frozen_copy(other.memory) if frozen else chunk.copy(other.memory)
+            other._append_chunk(chunk_copy)
+        other.open_chunk_number = self.open_chunk_number
         other.live_count = self.live_count
         return other
 
@@ -461,13 +461,13 @@ class PendingArena:
         live: cython.Py_ssize_t = 0
         chunk: ArenaChunk
         open_chunks: set[int] = set()
-        number: cython.Py_ssize_t = self.open_chunk
+        number: cython.Py_ssize_t = self.open_chunk_number
         assert self.chunks is None or (len(self.chunks) > 1 and self.chunks[0] is self.first_chunk)
         while number >= 0:
             assert number not in open_chunks, "a chunk is offered twice"
             open_chunks.add(number)
-            chunk = self._numbered(number)
-            number = chunk.next_open_chunk
+            chunk = self._chunk_of_number(number)
+            number = chunk.next_open_chunk_number
         for number, chunk in enumerate(self._all_chunks()):
             chunk.check()
             assert chunk.number == number
@@ -481,7 +481,7 @@ class PendingArena:
 
     @cython.cfunc
     @cython.inline
-    def _numbered(self, number: cython.Py_ssize_t) -> ArenaChunk:
+    def _chunk_of_number(self, number: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk with this number. Raises IndexError if there is none."""
         chunk: ArenaChunk | None = self.first_chunk
         if self.chunks is not None:
@@ -515,13 +515,14 @@ class PendingArena:
     @cython.inline
     def _chunk(self, slot: cython.Py_ssize_t) -> ArenaChunk:
         """Return the chunk of slot. Raises IndexError if the slot was never allocated."""
-        chunk: ArenaChunk = self._numbered(slot >> CHUNK_BITS)
+        chunk: ArenaChunk = self._chunk_of_number(slot >> CHUNK_BITS)
         if (slot & INDEX_MASK) >= chunk.used_count:
             self._raise_no_record(slot)
         return chunk
 
     @cython.cfunc
-    def _link(self, slot: cython.Py_ssize_t, which: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _linked_slot(self, slot: cython.Py_ssize_t, which: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Return the slot in the link at offset `which` of a record; -1: none."""
         chunk: ArenaChunk = self._chunk(slot)
         linked: cython.Py_ssize_t = mem.u32le(chunk.p, (slot & INDEX_MASK) * chunk.record_bytes + which)
         return linked - 1
@@ -533,7 +534,7 @@ class PendingArena:
         if number >= CHUNKS_MAX:
             raise MemoryError("a group cannot have more pending entries")
         self._append_chunk(ArenaChunk(number, self.memory))
-        self.open_chunk = number
+        self.open_chunk_number = number
 
 
 @cython.cfunc

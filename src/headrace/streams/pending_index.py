@@ -5,11 +5,11 @@
              | 17 |  3 | 18 |   |      | 40 | 41 |  9 |   |      | 51 | 52 |      slots, u32 little-endian
              +----+----+----+- -+      +----+----+----+- -+      +----+----+
 
-low is not after the first ID of its block, and after the last ID of the block before; that of the first block
-is not used. Blocks are found by bisection over low, slots by bisection within a block: O(log n). Insertion in
-order of IDs fills the blocks completely. Small neighbours are merged. Only an index without slots may have an
-empty block, and only one. A frozen copy (frozen_copy) shares the bytes of the blocks, as that of an arena
-does.
+low is at most the first ID of its block, and greater than the last ID of the previous block. The low of the
+first block is not used. Blocks are found by bisection over low, slots by bisection within a block: O(log n).
+Insertion in order of IDs fills the blocks completely. Small neighbours are merged. Only an index without
+slots may have an empty block, and only one. A frozen copy (frozen_copy) shares the bytes of the blocks, like
+a frozen copy of an arena.
 """
 
 from __future__ import annotations
@@ -169,14 +169,14 @@ class PendingIndex:
         slot: cython.Py_ssize_t = self._cached_slot()
         if slot >= 0 and self.arena.precedes(slot, ms, seq):
             self.cached_position += 1
-            slot = self._normalized_slot()
+            slot = self._cached_slot_across_blocks()
         if slot >= 0 and not self.arena.precedes(slot, ms, seq):
             if self.arena.has_id(slot, ms, seq):
                 return slot
             if self._predecessor_precedes(ms, seq):
                 return NO_SLOT
-        self._bisect(ms, seq)
-        slot = self._normalized_slot()
+        self._seek_id(ms, seq)
+        slot = self._cached_slot_across_blocks()
         return slot if slot >= 0 and self.arena.has_id(slot, ms, seq) else NO_SLOT
 
     @cython.ccall
@@ -185,15 +185,15 @@ class PendingIndex:
         last: cython.Py_ssize_t = self.last()
         if last < 0 or self.arena.precedes(last, ms, seq):
             return NO_SLOT
-        self._bisect(ms, seq)
-        return self._normalized_slot()
+        self._seek_id(ms, seq)
+        return self._cached_slot_across_blocks()
 
     @cython.ccall
     def after(self, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return the slot after this one; -1 after the last. Raises KeyError if it is not in the index."""
-        self._locate(slot)
+        self._seek_slot(slot)
         self.cached_position += 1
-        return self._normalized_slot()
+        return self._cached_slot_across_blocks()
 
     @cython.ccall
     def last(self) -> cython.Py_ssize_t:
@@ -224,7 +224,7 @@ class PendingIndex:
             block.count += 1
             self.count += 1
             return
-        self._bisect(ms, seq)
+        self._seek_id(ms, seq)
         block = self._block(self.cached_block_index)
         if self.cached_position < block.count and self.arena.has_id(
             block.slot_at(self.cached_position), ms, seq
@@ -232,7 +232,7 @@ class PendingIndex:
             raise ValueError(f"{ms}-{seq} is in already")
         if block.count == BLOCK_SLOTS:
             self._split(block)
-            self._bisect(ms, seq)
+            self._seek_id(ms, seq)
             block = self._block(self.cached_block_index)
         block.insert(self.cached_position, slot)
         self.count += 1
@@ -240,7 +240,7 @@ class PendingIndex:
     @cython.ccall
     def remove(self, slot: cython.Py_ssize_t) -> cython.void:
         """Remove slot. Raises KeyError if it is not in the index."""
-        self._locate(slot)
+        self._seek_slot(slot)
         block: IndexBlock = self._block(self.cached_block_index)
         block.delete(self.cached_position)
         self.count -= 1
@@ -263,21 +263,21 @@ class PendingIndex:
     @cython.ccall
     def copy(self, arena: PendingArena) -> PendingIndex:
         """Return a copy for another arena, with the same entries in the same slots."""
-        return self._twin(arena, False)
+        return self._copy_with(arena, False)
 
     @cython.ccall
     def frozen_copy(self, arena: PendingArena) -> PendingIndex:
-        """Return a copy that must not be changed, of the frozen arena. It shares memory with this index."""
-        return self._twin(arena, True)
+        """Return a copy for the frozen `arena`. It shares memory with this index; it must not be changed."""
+        return self._copy_with(arena, True)
 
     @cython.cfunc
-    def _twin(self, arena: PendingArena, frozen: cython.bint) -> PendingIndex:
+    def _copy_with(self, arena: PendingArena, frozen: cython.bint) -> PendingIndex:
         other: PendingIndex = PendingIndex(arena)
         block: IndexBlock
-        twin: IndexBlock
+        block_copy: IndexBlock
         for block in self._all_blocks():
-            twin = block.frozen_copy() if frozen else block.copy()
-            other._insert_block(other._block_count(), twin)
+            block_copy = block.frozen_copy() if frozen else block.copy()
+            other._insert_block(other._block_count(), block_copy)
         other.count = self.count
         return other
 
@@ -367,7 +367,7 @@ class PendingIndex:
     # ---- inside
 
     @cython.cfunc
-    def _bisect(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
+    def _seek_id(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
         """Set the cached position to where ms-seq is or would be inserted; maybe the end of a block."""
         low: cython.Py_ssize_t = 0
         high: cython.Py_ssize_t = self._block_count()
@@ -413,7 +413,7 @@ class PendingIndex:
         return self.arena.precedes(block.slot_at(self.cached_position - 1), ms, seq)
 
     @cython.cfunc
-    def _normalized_slot(self) -> cython.Py_ssize_t:
+    def _cached_slot_across_blocks(self) -> cython.Py_ssize_t:
         """Return the slot at the cached position; -1 if there is none.
 
         A cached position at the end of a block is moved to the start of the next block first.
@@ -426,12 +426,12 @@ class PendingIndex:
         return slot
 
     @cython.cfunc
-    def _locate(self, slot: cython.Py_ssize_t) -> cython.void:
+    def _seek_slot(self, slot: cython.Py_ssize_t) -> cython.void:
         """Set the cached position to that of slot. Raises KeyError if it is not in the index."""
         if self._cached_slot() == slot:
             return
         if self.count > 0:
-            self._bisect(self.arena.ms_of(slot), self.arena.seq_of(slot))
+            self._seek_id(self.arena.ms_of(slot), self.arena.seq_of(slot))
         if self._cached_slot() != slot:
             raise KeyError(slot)
 

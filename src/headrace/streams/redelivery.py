@@ -103,7 +103,7 @@ class DueWalk:
 
     @cython.ccall
     def next(self) -> cython.Py_ssize_t:
-        """Return the next slot; -1 at the end. The caller must call put_back() for one that it leaves."""
+        """Return the next slot; -1 at the end. Call put_back() for slots whose entry is not delivered."""
         pending: PendingEntries = self.due_entries.pending
         slot: cython.Py_ssize_t = self.slot
         in_order: cython.bint = not self.due_entries.has_backoff

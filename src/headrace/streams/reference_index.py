@@ -121,7 +121,7 @@ class ReferenceIndex:
                 self._account(-len(self.position_heap))
                 self.position_heap = None  # it has too many items of groups that are gone or that moved back
             else:
-                heapq.heappush(self.position_heap, _item(group))
+                heapq.heappush(self.position_heap, _position_heap_item(group))
                 self._account(1)
 
     @cython.ccall
@@ -132,7 +132,9 @@ class ReferenceIndex:
         seq: cython.ulonglong
         number: cython.Py_ssize_t
         if self.position_heap is None:
-            self.position_heap = [_item(one) for one in self.groups_by_number if one is not None]
+            self.position_heap = [
+                _position_heap_item(one) for one in self.groups_by_number if one is not None
+            ]
             heapq.heapify(self.position_heap)
             self._account(len(self.position_heap))
         while self.position_heap:
@@ -144,7 +146,7 @@ class ReferenceIndex:
             elif group.last_ms == ms and group.last_seq == seq:
                 return StreamId(ms, seq)
             else:
-                heapq.heapreplace(self.position_heap, _item(group))
+                heapq.heapreplace(self.position_heap, _position_heap_item(group))
         return None
 
     @cython.cfunc
@@ -180,5 +182,6 @@ class ReferenceIndex:
 
 
 @cython.cfunc
-def _item(group: Group) -> tuple[int, int, int]:
+def _position_heap_item(group: Group) -> tuple[int, int, int]:
+    """Return the item of a group in `position_heap`: its last ID and its number."""
     return (group.last_ms, group.last_seq, group.pending.group_number)

@@ -146,7 +146,8 @@ class ReferenceTree:
     def first_entry_from(self, first: StreamId) -> StreamId | None:
         """Return the first entry that is not before `first` and has a key; None if there is none.
 
-        It may be the entry of a dropped group, if that has more than a thousand keys: each call removes some.
+        The entry may be pending only in a dropped group whose keys are not all removed yet. Each call removes
+        up to KEYS_REMOVED_AT_ONCE of them first.
         """
         if self.dropped_groups:
             self._remove_dropped(KEYS_REMOVED_AT_ONCE)

@@ -36,7 +36,7 @@ def is_referenced(
     read: StreamId | None = lowest_last_id(stream)
     if read is None:
         return False
-    return stream_id.before(read.ms, read.seq, ms, seq) or is_pending(stream, ms, seq, acking)
+    return stream_id.is_before(read.ms, read.seq, ms, seq) or is_pending(stream, ms, seq, acking)
 
 
 @cython.ccall
@@ -47,7 +47,7 @@ def lowest_last_id(stream: Stream) -> StreamId | None:
         None if stream.reference_index is None else stream.reference_index.lowest_position()
     )
     for group in unindexed_groups(stream):
-        if lowest is None or stream_id.before(group.last_ms, group.last_seq, lowest.ms, lowest.seq):
+        if lowest is None or stream_id.is_before(group.last_ms, group.last_seq, lowest.ms, lowest.seq):
             lowest = StreamId(group.last_ms, group.last_seq)
     return lowest
 

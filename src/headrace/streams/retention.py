@@ -36,9 +36,9 @@ TIME_MAX = cython.declare(cython.ulonglong, 1 << 60)  # ms
 
 @cython.ccall
 def first_unacked_id(stream: Stream) -> StreamId | None:
-    """Return the lowest ID that a group may have to read or has pending; None if there is no group.
+    """Return a lower bound of the IDs that some group has not read or has pending; None without groups.
 
-    It is that of an entry that exists, or lower.
+    The stream need not have an entry with the returned ID.
     """
     lowest: StreamId | None = references.lowest_last_id(stream)
     candidate: StreamId | None
@@ -51,7 +51,7 @@ def first_unacked_id(stream: Stream) -> StreamId | None:
         if candidate is not None and candidate.precedes(lowest):
             lowest = candidate
     if stream.reference_index is not None:
-        candidate = _first_indexed(stream, stream.reference_index.tree)
+        candidate = _first_pending_of_indexed(stream, stream.reference_index.tree)
         if candidate is not None and candidate.precedes(lowest):
             lowest = candidate
     return lowest
@@ -79,7 +79,7 @@ def _first_pending(stream: Stream, group: Group) -> StreamId | None:
 
 
 @cython.cfunc
-def _first_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
+def _first_pending_of_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
     """Return the same ID as _first_pending(), but for all groups in the index together."""
     skipped: cython.int = 0
     found: StreamId | None = tree.first_entry_from(stream.first_id())
@@ -93,7 +93,7 @@ def _first_indexed(stream: Stream, tree: ReferenceTree) -> StreamId | None:
 def first_kept_id(stream: Stream, rules: StreamRules, archived: StreamId | None) -> StreamId:
     """Return the lowest ID that the rules KEEP-UNACKED and KEEP-UNARCHIVED keep; the highest ID if none.
 
-    archived: the last archived ID; None if nothing is.
+    archived: the last archived ID; None if nothing is archived.
     """
     kept: StreamId = StreamId(U64_MAX, U64_MAX)
     unacked: StreamId | None = first_unacked_id(stream) if rules.keep_unacked else None
@@ -109,7 +109,7 @@ def first_kept_id(stream: Stream, rules: StreamRules, archived: StreamId | None)
 
 @cython.ccall
 def first_unarchived_id(archived: StreamId | None) -> StreamId:
-    """Return the lowest ID after the last archived one; 0-0 if that is None: nothing is archived."""
+    """Return the lowest ID after the last archived one; 0-0 for None (nothing is archived)."""
     return StreamId(0, 0) if archived is None else _id_after(archived.ms, archived.seq)
 
 
@@ -137,11 +137,11 @@ def _is_before(node: Node, kept: StreamId) -> cython.bint:
     node = cold_run.first_inner(node)
     walk: EntryWalk = EntryWalk(node)
     walk.enter_end(node)
-    return walk.previous() and stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq)
+    return walk.previous() and stream_id.is_before(walk.ms, walk.seq, kept.ms, kept.seq)
 
 
 @cython.ccall
-def node_bytes(stream: Stream) -> cython.longlong:
+def total_node_bytes(stream: Stream) -> cython.longlong:
     """Return the bytes of the nodes in memory, plus those that the nodes in cold runs would take there."""
     cold: ColdPart | None = stream.cold
     groups: MemoryAccount | None = stream.group_memory
@@ -171,7 +171,7 @@ def count_removable(
     max_bytes: cython.longlong = 0 if discard_new else rules.max_bytes
     oldest_ms: cython.ulonglong = mem.as_unsigned(max(now - rules.max_age_ms, 0)) if rules.max_age_ms else 0
     length: cython.longlong = mem.as_signed(stream.length)
-    size: cython.longlong = node_bytes(stream) if max_bytes else 0
+    size: cython.longlong = total_node_bytes(stream) if max_bytes else 0
     removed: cython.longlong = 0
     node: Node
     run: ColdRun
@@ -193,7 +193,7 @@ def count_removable(
                 or (max_bytes > 0 and size - run.bytes_if_loaded > max_bytes)
                 or run.last_ms < oldest_ms
             )
-            if whole and stream_id.before(run.last_ms, run.last_seq, kept.ms, kept.seq):
+            if whole and stream_id.is_before(run.last_ms, run.last_seq, kept.ms, kept.seq):
                 removed += node.live_count
                 size -= run.bytes_if_loaded
                 nodes_max -= run.inner_count()
@@ -212,7 +212,7 @@ def count_removable(
                 or (max_bytes > 0 and size > max_bytes and node is not stream.tail)
                 or walk.ms < oldest_ms
             )
-            if not whole or not stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+            if not whole or not stream_id.is_before(walk.ms, walk.seq, kept.ms, kept.seq):
                 if rules.exact:
                     excess: cython.longlong = length - removed - maxlen if maxlen > 0 else 0
                     if max_bytes > 0 and size > max_bytes and node is not stream.tail:
@@ -233,7 +233,7 @@ def _count_in_node(
     """Count the first live entries of the node that are before `kept`, and too many or too old."""
     found: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
-    while walk.next() and stream_id.before(walk.ms, walk.seq, kept.ms, kept.seq):
+    while walk.next() and stream_id.is_before(walk.ms, walk.seq, kept.ms, kept.seq):
         if walk.deleted:
             continue
         if found >= excess and walk.ms >= oldest_ms:
@@ -251,7 +251,7 @@ def reached_limit_name(stream: Stream, rules: StreamRules, archived: StreamId | 
     if rules.discard_new:
         if rules.max_len and length >= rules.max_len:
             return "MAX-LEN"
-        return "MAX-BYTES" if rules.max_bytes and node_bytes(stream) >= rules.max_bytes else ""
+        return "MAX-BYTES" if rules.max_bytes and total_node_bytes(stream) >= rules.max_bytes else ""
     if not (rules.keep_unacked or rules.keep_unarchived):
         return ""
     if rules.max_len and length >= rules.max_len:
@@ -260,7 +260,7 @@ def reached_limit_name(stream: Stream, rules: StreamRules, archived: StreamId | 
             rules.max_len
         ):
             return "MAX-LEN"
-    if rules.max_bytes and node_bytes(stream) >= rules.max_bytes:
+    if rules.max_bytes and total_node_bytes(stream) >= rules.max_bytes:
         kept = first_kept_id(stream, rules, archived)
         head = stream.first_node()
         if head is None or head is stream.tail:
@@ -277,27 +277,30 @@ def is_over_limit(stream: Stream, rules: StreamRules) -> cython.bint:
     length: cython.longlong = mem.as_signed(stream.length)
     if rules.max_len and length > rules.max_len:
         return True
-    return bool(rules.max_bytes) and node_bytes(stream) > rules.max_bytes
+    return bool(rules.max_bytes) and total_node_bytes(stream) > rules.max_bytes
 
 
 @cython.ccall
 def next_age_due_ms(stream: Stream, rules: StreamRules) -> cython.longlong:
-    """Return when MAX-AGE next removes entries, in Unix milliseconds, if nothing must stay; -1 for never."""
+    """Return when MAX-AGE next removes entries, in Unix milliseconds; -1 for never.
+
+    Rules that keep entries are ignored here.
+    """
     head: Node | None = stream.first_node()
     age: cython.longlong = rules.max_age_ms
     if age == 0 or head is None:
         return -1
     if rules.exact and stream.length > 0:
-        return _age_reached(stream.first_ms, age)
+        return _age_due_ms(stream.first_ms, age)
     head = cold_run.first_inner(head)
     walk: EntryWalk = EntryWalk(head)
     walk.enter_end(head)
-    return _age_reached(walk.ms, age) if walk.previous() else -1
+    return _age_due_ms(walk.ms, age) if walk.previous() else -1
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _age_reached(ms: cython.ulonglong, age: cython.longlong) -> cython.longlong:
+def _age_due_ms(ms: cython.ulonglong, age: cython.longlong) -> cython.longlong:
     """Return when an entry of this time is older than `age`; -1 if that is beyond any clock."""
     return mem.as_signed(ms) + age + 1 if ms < TIME_MAX else -1
 

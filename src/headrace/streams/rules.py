@@ -50,7 +50,7 @@ class RuleDeclaration:
     requires: tuple[str, ...] = ()
 
 
-def _integer(most: int) -> Callable[[bytes], int]:
+def _integer_parser(most: int) -> Callable[[bytes], int]:
     def parse(word: bytes) -> int:
         if not word.isdigit() or (word.startswith(b"0") and word != b"0") or int(word) > most:
             raise ValueError
@@ -76,18 +76,18 @@ def _rule(
     return field(default=default, metadata={"rule": rule})
 
 
-def _count(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
+def _count_rule(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
     accepts = f"an integer from 1 to {I64_MAX}"
-    return _rule(0, name, accepts, summary, _integer(I64_MAX), _decimal, requires)
+    return _rule(0, name, accepts, summary, _integer_parser(I64_MAX), _decimal, requires)
 
 
-def _milliseconds(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
+def _milliseconds_rule(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
     accepts = f"milliseconds from 1 to {MILLISECONDS_MAX}"
-    return _rule(0, name, accepts, summary, _integer(MILLISECONDS_MAX), _decimal, requires)
+    return _rule(0, name, accepts, summary, _integer_parser(MILLISECONDS_MAX), _decimal, requires)
 
 
-def _flag(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
-    return _rule(False, name, "1", summary, lambda word: bool(_integer(1)(word)), _decimal, requires)
+def _flag_rule(name: str, summary: str, requires: tuple[str, ...] = ()) -> Any:
+    return _rule(False, name, "1", summary, lambda word: bool(_integer_parser(1)(word)), _decimal, requires)
 
 
 def _parse_discard(word: bytes) -> bool:
@@ -97,7 +97,7 @@ def _parse_discard(word: bytes) -> bool:
 
 
 def _parse_milliseconds_list(word: bytes) -> tuple[int, ...]:
-    parse = _integer(MILLISECONDS_MAX)
+    parse = _integer_parser(MILLISECONDS_MAX)
     found = tuple(parse(item) for item in word.split(b","))
     if len(found) > BACKOFF_VALUES_MAX:
         raise ValueError
@@ -184,24 +184,26 @@ LIMIT_RULES = ("MAX-LEN", "MAX-BYTES", "MAX-AGE")
 class StreamRules(Rules):
     """The rules of a stream: what it keeps, and what of it stays in memory."""
 
-    max_len: int = _count("MAX-LEN", "Keep at most so many entries.")
-    max_bytes: int = _count(
+    max_len: int = _count_rule("MAX-LEN", "Keep at most so many entries.")
+    max_bytes: int = _count_rule(
         "MAX-BYTES",
         "Keep at most so many bytes of nodes: those in memory, which MEMORY USAGE counts, and those in files,"
         " `cold-bytes` of XINFO STREAM.",
     )
-    max_age_ms: int = _milliseconds("MAX-AGE", "Keep entries that are younger, by the time in their IDs.")
-    exact: bool = _flag(
+    max_age_ms: int = _milliseconds_rule(
+        "MAX-AGE", "Keep entries that are younger, by the time in their IDs."
+    )
+    exact: bool = _flag_rule(
         "EXACT", "Trim to the entry; without it whole nodes are removed, as by `~`.", requires=LIMIT_RULES
     )
-    keep_unacked: bool = _flag(
+    keep_unacked: bool = _flag_rule(
         "KEEP-UNACKED",
         "The limits and eviction keep entries that a group has not read or not acknowledged.",
     )
-    keep_unarchived: bool = _flag(
+    keep_unarchived: bool = _flag_rule(
         "KEEP-UNARCHIVED", "The limits and eviction keep entries that one of the archives does not have yet."
     )
-    drop_acked: bool = _flag(
+    drop_acked: bool = _flag_rule(
         "DROP-ACKED", "Remove an entry as soon as all groups, at least one, have acknowledged it."
     )
     discard_new: bool = _rule(
@@ -213,15 +215,15 @@ class StreamRules(Rules):
         lambda value: b"NEW" if value else b"OLD",
         requires=("MAX-LEN", "MAX-BYTES"),
     )
-    strict: bool = _flag(
+    strict: bool = _flag_rule(
         "STRICT",
         "Reject commands that would remove entries which KEEP-UNACKED or KEEP-UNARCHIVED keeps.",
         requires=("KEEP-UNACKED", "KEEP-UNARCHIVED"),
     )
-    hot_bytes: int = _count(
+    hot_bytes: int = _count_rule(
         "HOT-BYTES", "Keep at most so many bytes of nodes in memory; the oldest others move to files."
     )
-    hot_age_ms: int = _milliseconds(
+    hot_age_ms: int = _milliseconds_rule(
         "HOT-AGE", "Keep entries in memory that are younger, by the time in their IDs; others move to files."
     )
 
@@ -234,7 +236,7 @@ class StreamRules(Rules):
 class GroupRules(Rules):
     """The rules of a consumer group: how it delivers entries, and when it removes consumers."""
 
-    lease_ms: int = _milliseconds(
+    lease_ms: int = _milliseconds_rule(
         "LEASE", "An entry that is neither acknowledged nor claimed for so long is delivered again."
     )
     backoff_ms: tuple[int, ...] = _rule(
@@ -246,7 +248,7 @@ class GroupRules(Rules):
         lambda delays: b",".join(b"%d" % delay for delay in delays),
         requires=("LEASE",),
     )
-    max_deliveries: int = _count(
+    max_deliveries: int = _count_rule(
         "MAX-DELIVERIES", "Instead of one more delivery move the entry to the dead letters.", ("LEASE",)
     )
     dead_letter: bytes = _rule(
@@ -267,8 +269,10 @@ class GroupRules(Rules):
         lambda name: name,
         requires=("LEASE",),
     )
-    max_pending: int = _count("MAX-PENDING", "A consumer with so many pending entries receives no others.")
-    consumer_ttl_ms: int = _milliseconds(
+    max_pending: int = _count_rule(
+        "MAX-PENDING", "A consumer with so many pending entries receives no others."
+    )
+    consumer_ttl_ms: int = _milliseconds_rule(
         "CONSUMER-TTL", "Remove a consumer that was not seen for so long; its entries are delivered again."
     )
 

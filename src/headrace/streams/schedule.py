@@ -52,12 +52,12 @@ def parse_due_ms(words: list[bytes]) -> cython.longlong:
 class DueQueue:
     """The entries of one due time: milliseconds and sequence numbers of their IDs, in order."""
 
-    due: cython.longlong
+    due_ms: cython.longlong
     id_parts: array[int]
     next_index: cython.Py_ssize_t
 
-    def __init__(self, due: cython.longlong) -> None:
-        self.due = due
+    def __init__(self, due_ms: cython.longlong) -> None:
+        self.due_ms = due_ms
         self.id_parts = array("Q")
         self.next_index = 0
 
@@ -68,8 +68,8 @@ class Schedule:
     """The due times of the entries of one schedule stream."""
 
     stream: Stream
-    last_read_ms: cython.ulonglong  # the last entry read from the stream
-    last_read_seq: cython.ulonglong
+    last_read_id_ms: cython.ulonglong  # the ID of the last entry read from the stream
+    last_read_id_seq: cython.ulonglong
     buckets: dict[int, array[int]]
     bucket_heap: list[int]  # a heap of the keys of buckets
     open_bucket: array[int] | None
@@ -78,12 +78,14 @@ class Schedule:
     due_time_heap: list[int]  # a heap of the keys of queues
     last_popped_queue: DueQueue | None  # of the entry that was popped last
     count: Public[cython.longlong]  # entries in buckets and queues, deleted ones included
-    retry_ms: Public[cython.longlong]  # nothing is delivered before: the stream of the entries is full
+    retry_at_ms: Public[
+        cython.longlong
+    ]  # nothing is delivered before this time: the stream of the entries is full
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.last_read_ms = 0
-        self.last_read_seq = 0
+        self.last_read_id_ms = 0
+        self.last_read_id_seq = 0
         self.buckets = {}
         self.bucket_heap = []
         self.open_bucket = None
@@ -92,14 +94,14 @@ class Schedule:
         self.due_time_heap = []
         self.last_popped_queue = None
         self.count = 0
-        self.retry_ms = 0
+        self.retry_at_ms = 0
 
     @cython.ccall
     @cython.exceptval(-1, check=False)
     def has_read_all(self) -> cython.bint:
         """Return whether all entries of the stream were read."""
-        return not stream_id.before(
-            self.last_read_ms, self.last_read_seq, self.stream.last_ms, self.stream.last_seq
+        return not stream_id.is_before(
+            self.last_read_id_ms, self.last_read_id_seq, self.stream.last_ms, self.stream.last_seq
         )
 
     @cython.ccall
@@ -107,8 +109,8 @@ class Schedule:
         """Read at most `limit` of the entries that were added to the stream since the last call."""
         if self.has_read_all():
             return
-        ms: cython.ulonglong = self.last_read_ms
-        seq: cython.ulonglong = self.last_read_seq
+        ms: cython.ulonglong = self.last_read_id_ms
+        seq: cython.ulonglong = self.last_read_id_seq
         if seq == U64_MAX:
             ms += 1
             seq = 0
@@ -117,14 +119,14 @@ class Schedule:
         entry: StreamIterator = StreamIterator(self.stream, ms, seq, U64_MAX, U64_MAX, False)
         while limit > 0 and entry.next():
             due: cython.longlong = parse_due_ms(entry.remaining_pieces())
-            self.last_read_ms = entry.ms
-            self.last_read_seq = entry.seq
+            self.last_read_id_ms = entry.ms
+            self.last_read_id_seq = entry.seq
             limit -= 1
             if due >= 0:
                 self._add(due, entry.ms, entry.seq)
         if limit > 0:  # nothing is left; the last entries may be deleted
-            self.last_read_ms = self.stream.last_ms
-            self.last_read_seq = self.stream.last_seq
+            self.last_read_id_ms = self.stream.last_ms
+            self.last_read_id_seq = self.stream.last_seq
 
     @cython.cfunc
     def _add(self, due: cython.longlong, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.void:
@@ -140,23 +142,23 @@ class Schedule:
     def next_due_ms(self) -> cython.longlong:
         """Return when pop_due() must be called next, in Unix milliseconds; -1 if no entry is scheduled."""
         if self.open_bucket is not None:
-            return self.retry_ms
+            return self.retry_at_ms
         due: cython.longlong = DUE_MAX
         if self.due_time_heap:
             due = self.due_time_heap[0]
         if self.bucket_heap:
             due = min(due, self.bucket_heap[0] * BUCKET_MS)
-        return max(due, self.retry_ms) if due < DUE_MAX else -1
+        return max(due, self.retry_at_ms) if due < DUE_MAX else -1
 
     def pop_due(self, now: int) -> tuple[int, int, int] | None:
         """Remove and return the first (due, ms, seq) that is due, by due time, then ID.
 
-        Returns None if there is none, or if more must be distributed first: then next_due_ms() is not later
-        than now.
+        Returns None if none is due, or if a bucket must be distributed further first. In the second case
+        next_due_ms() is not later than now: call again.
         """
         self._forget_empty()
         if self.open_bucket is not None or (self.bucket_heap and self.bucket_heap[0] * BUCKET_MS <= now):
-            self._distribute(now)
+            self._fill_queues(now)
             if self.open_bucket is not None or (self.bucket_heap and self.bucket_heap[0] * BUCKET_MS <= now):
                 return None
         if not self.due_time_heap or self.due_time_heap[0] > now:
@@ -165,15 +167,15 @@ class Schedule:
         queue.next_index += 2
         self.last_popped_queue = queue
         self.count -= 1
-        return queue.due, queue.id_parts[queue.next_index - 2], queue.id_parts[queue.next_index - 1]
+        return queue.due_ms, queue.id_parts[queue.next_index - 2], queue.id_parts[queue.next_index - 1]
 
-    def put_back(self, retry_ms: int) -> None:
-        """Put back the entry of the last pop_due(). next_due_ms() is then not before retry_ms."""
+    def put_back(self, retry_at_ms: int) -> None:
+        """Put back the entry of the last pop_due(). next_due_ms() is then not before retry_at_ms."""
         assert self.last_popped_queue is not None
         self.last_popped_queue.next_index -= 2
         self.last_popped_queue = None
         self.count += 1
-        self.retry_ms = retry_ms
+        self.retry_at_ms = retry_at_ms
 
     @cython.cfunc
     def _forget_empty(self) -> cython.void:
@@ -182,10 +184,10 @@ class Schedule:
         self.last_popped_queue = None
         if queue is not None and queue.next_index == len(queue.id_parts):
             heappop(self.due_time_heap)
-            del self.queues[queue.due]
+            del self.queues[queue.due_ms]
 
     @cython.cfunc
-    def _distribute(self, now: cython.longlong) -> cython.void:
+    def _fill_queues(self, now: cython.longlong) -> cython.void:
         """Move at most DISTRIBUTED_ENTRIES_MAX entries of buckets that have begun to their queues."""
         left: cython.Py_ssize_t = DISTRIBUTED_ENTRIES_MAX
         while left > 0:

@@ -116,11 +116,15 @@ class Stream:
     ) -> cython.void:
         """Add the entry ms-seq, which must come after the last ID, with words[start:] = field, value, ...
 
-        A node accepts entries until it has node_entries_max, or until the raw bytes of the next one would
-        bring it to node_bytes_max. 0 means no limit of entries, and a limit of 1 GiB. Raises ElementsTooLarge
-        before any change if the entry exceeds 1 GiB.
+        A new node is opened if the tail has node_entries_max entries, or if the fields and values of the
+        entry would bring it to node_bytes_max bytes. Raises ElementsTooLarge before any change if the entry
+        exceeds 1 GiB.
+
+        Args:
+            node_bytes_max: 0 means 1 GiB.
+            node_entries_max: 0 means no limit.
         """
-        raw: cython.Py_ssize_t = node_module.total_length(words, start)
+        raw: cython.Py_ssize_t = node_module.total_argument_bytes(words, start)
         if raw > ENTRY_SIZE_MAX:
             raise ElementsTooLarge()
         tail: Node | None = self.tail
@@ -154,9 +158,9 @@ class Stream:
         check: NodeCheck = NodeCheck(block)
         check.run(master.ms, master.seq)
         if tail is not None:
-            if not stream_id.before(tail.ms, tail.seq, master.ms, master.seq):
+            if not stream_id.is_before(tail.ms, tail.seq, master.ms, master.seq):
                 raise ValueError(f"node {master} is out of order")
-            if not stream_id.before(self.last_ms, self.last_seq, master.ms, master.seq):
+            if not stream_id.is_before(self.last_ms, self.last_seq, master.ms, master.seq):
                 raise ValueError(f"node {master} begins inside the one before it")
             self._close_node(tail)
         self.tail = node_module.node_from_checked_data(master.ms, master.seq, block, check)
@@ -188,7 +192,7 @@ class Stream:
             if was_first:
                 self._advance_first_id(walk)
             self.record_deletions(node, 1)
-        if stream_id.before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
+        if stream_id.is_before(self.max_deleted_ms, self.max_deleted_seq, ms, seq):
             self.max_deleted_ms = ms
             self.max_deleted_seq = seq
         return True
@@ -335,17 +339,18 @@ class Stream:
         return found
 
     @cython.ccall
-    def node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
-        """Return the first node that may have entries from ms-seq on; None if that is the first node.
+    def first_node_from(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
+        """Return the first node that may have entries from ms-seq on.
 
-        A run whose last entry is before ms-seq is not read, and neither is one before the run of ms-seq.
+        Returns None if all nodes are after ms-seq: then start at the first node. A run that ends before
+        ms-seq is not read if another node follows it.
         """
         found: Node | None = self._tree_node_for(ms, seq)
         if found is None or found.run is None or self.cold is None:
             return found
         run: ColdRun = cold_run.run_of(found)
         cursor: RaxCursor = RaxCursor(self.nodes)
-        if stream_id.before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", found.key()):
+        if stream_id.is_before(run.last_ms, run.last_seq, ms, seq) and cursor.seek(">", found.key()):
             return cold_run.first_inner(node_module.node_of_cursor(cursor))
         return run.last_inner_up_to(ms, seq) or cold_run.first_inner(found)
 
@@ -370,7 +375,7 @@ class Stream:
     def _tree_node_for(self, ms: cython.ulonglong, seq: cython.ulonglong) -> Node | None:
         """Return the last node in the tree whose key is not after ms-seq; it may stand for a cold run."""
         tail: Node | None = self.tail
-        if tail is None or not stream_id.before(ms, seq, tail.ms, tail.seq):
+        if tail is None or not stream_id.is_before(ms, seq, tail.ms, tail.seq):
             return tail
         live_counts: LiveCounts | None = self.live_counts
         if live_counts is not None and live_counts.is_in_last_found(ms, seq):
@@ -384,7 +389,7 @@ class Stream:
         return found
 
     @cython.ccall
-    def entries_before(self, node: Node) -> cython.ulonglong:
+    def live_count_before(self, node: Node) -> cython.ulonglong:
         """Return the number of live entries in the nodes before node."""
         if node is self.tail or self.live_counts is None:
             return self.length - mem.as_unsigned(node.live_count)
@@ -397,24 +402,24 @@ class Stream:
     @cython.exceptval(-1, check=True)
     def count_up_to(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.ulonglong:
         """Return the number of live entries up to and including ms-seq, which need not exist."""
-        if not stream_id.before(ms, seq, self.last_ms, self.last_seq):
+        if not stream_id.is_before(ms, seq, self.last_ms, self.last_seq):
             return self.length
-        if stream_id.before(ms, seq, self.first_ms, self.first_seq):
+        if stream_id.is_before(ms, seq, self.first_ms, self.first_seq):
             return 0
         node: Node | None = self._tree_node_for(ms, seq)
         if node is not None and node.run is not None and self.cold is not None:
             run: ColdRun = cold_run.run_of(node)
-            if not stream_id.before(ms, seq, run.last_ms, run.last_seq):
-                return self.entries_before(node) + mem.as_unsigned(node.live_count)
+            if not stream_id.is_before(ms, seq, run.last_ms, run.last_seq):
+                return self.live_count_before(node) + mem.as_unsigned(node.live_count)
             node = run.last_inner_up_to(ms, seq) or cold_run.first_inner(node)
         if node is None:
             return 0
-        total: cython.ulonglong = self.entries_before(node)
+        total: cython.ulonglong = self.live_count_before(node)
         walk: EntryWalk = EntryWalk(node)
         while walk.next():
             if walk.deleted:
                 continue
-            if stream_id.before(ms, seq, walk.ms, walk.seq):
+            if stream_id.is_before(ms, seq, walk.ms, walk.seq):
                 break
             total += 1
         return total
@@ -499,7 +504,7 @@ class Stream:
         if self.image is not None:
             for node in nodes:
                 self.image.preserve_node(node, True)
-        self.ensure_cold_part().replace_by_cold_node(nodes, run, self.live_counts, self._image_number())
+        self.ensure_cold_part().replace_by_cold_node(nodes, run, self.live_counts, self._image_epoch())
         self.cached_head = None
 
     @cython.ccall
@@ -514,13 +519,13 @@ class Stream:
             for node in cold_nodes:
                 self.image.preserve_node(node, True)
         self.ensure_cold_part().replace_cold_nodes(
-            cold_nodes, nodes, run, self.live_counts, self._image_number()
+            cold_nodes, nodes, run, self.live_counts, self._image_epoch()
         )
         self.cached_head = None
 
     @cython.ccall
     def append_cold_node(self, node: Node) -> cython.void:
-        """Add a stored cold node after the existing ones, as append_stored_node() does one in memory."""
+        """Add a stored cold node after the existing ones. Updates the last ID, like append_stored_node()."""
         run: ColdRun = node.run
         if self.tail is not None:
             self._close_node(self.tail)
@@ -541,7 +546,7 @@ class Stream:
             self.live_counts = LiveCounts(self.compaction, self.memory)
         if last:
             self.live_counts.add(node)
-        self.ensure_cold_part().replace_by_inner_nodes(node, self.live_counts, self._image_number())
+        self.ensure_cold_part().replace_by_inner_nodes(node, self.live_counts, self._image_epoch())
         self.cached_head = None
         if last:
             cursor: RaxCursor = RaxCursor(self.nodes)
@@ -550,8 +555,8 @@ class Stream:
             self.live_counts.remove_last(self.tail, self.nodes)
 
     @cython.cfunc
-    def _image_number(self) -> cython.uint:
-        return 0 if self.image is None else self.image.number
+    def _image_epoch(self) -> cython.uint:
+        return 0 if self.image is None else self.image.epoch
 
     # ---- groups
 
@@ -569,7 +574,7 @@ class Stream:
         if self.groups_by_name is None:
             self.groups_by_name = {}
         if self.reference_index is None and self.group_count >= reference_index.UNINDEXED_GROUPS_MAX:
-            self._open_index(list(self.groups_by_name.values()))
+            self._create_reference_index(list(self.groups_by_name.values()))
         if self.reference_index is not None:
             self.reference_index.add_group(made)
         self.groups_by_name[name] = made
@@ -578,7 +583,7 @@ class Stream:
         return made
 
     @cython.cfunc
-    def _open_index(self, searched: list[Group]) -> cython.void:
+    def _create_reference_index(self, searched: list[Group]) -> cython.void:
         """Create the index of references, for groups besides the given ones."""
         index: ReferenceIndex = ReferenceIndex(searched)
         index.tree.memory.attach(self._group_account())
@@ -594,7 +599,7 @@ class Stream:
         for group in made:
             group.memory.attach(self._group_account())
         if self.group_count > reference_index.UNINDEXED_GROUPS_MAX:
-            self._open_index(made[: reference_index.UNINDEXED_GROUPS_MAX])
+            self._create_reference_index(made[: reference_index.UNINDEXED_GROUPS_MAX])
             index: ReferenceIndex | None = self.reference_index
             for group in made[reference_index.UNINDEXED_GROUPS_MAX :]:
                 if index is not None:
@@ -654,7 +659,8 @@ class Stream:
     def lost_unread_count(self, group: Group) -> cython.longlong:
         """Return how many entries were removed before the group read them; see group.py.
 
-        While the group's last ID is in a run that cannot be read, these are only those in `lost_unread_base`.
+        If the group's last ID is in a run that cannot be read, only `lost_unread_base` of the group is known
+        and returned.
         """
         if group.passed_count < 0:
             return group.lost_unread_base
@@ -666,20 +672,20 @@ class Stream:
 
     @cython.ccall
     def start_counting_losses(self, group: Group) -> cython.void:
-        """Count lost entries from now on; `lost_unread_base` of the group has those before.
+        """Count lost entries from now on. The group's `lost_unread_base` has the number of earlier losses.
 
-        If the group's last ID is in a run that cannot be read, they are counted from the next delivery on.
+        If the group's last ID is in a run that cannot be read, the count starts with the next delivery.
         """
-        group.passed_count = self._passed_without_losses(group)
+        group.passed_count = self._passed_count_without_losses(group)
 
     @cython.cfunc
     @cython.exceptval(-2, check=True)
-    def _passed_without_losses(self, group: Group) -> cython.longlong:
+    def _passed_count_without_losses(self, group: Group) -> cython.longlong:
         """Return passed_count of a group that has lost no entry.
 
         -1 if its last ID is higher than that of the stream, or in a run that cannot be read.
         """
-        if stream_id.before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
+        if stream_id.is_before(self.last_ms, self.last_seq, group.last_ms, group.last_seq):
             return -1
         undelivered: cython.longlong = self.undelivered_count_or_unknown(group)
         if undelivered < 0:
@@ -689,11 +695,11 @@ class Stream:
     @cython.ccall
     @cython.exceptval(-2, check=True)
     def derived_passed_count(self, group: Group) -> cython.longlong:
-        """Return the `passed_count` that the group has after a snapshot is loaded that does not store losses.
+        """Return the `passed_count` to give a group that was loaded from a snapshot without losses.
 
-        -1 if it is unknown: see _passed_without_losses().
+        Returns -1 if it is unknown: see _passed_count_without_losses().
         """
-        added: cython.longlong = self._passed_without_losses(group)
+        added: cython.longlong = self._passed_count_without_losses(group)
         if added < 0:
             return added
         removed: cython.longlong = mem.as_signed(mem.sub_u64(self.entries_added, self.length))
@@ -718,13 +724,16 @@ class Stream:
     # ---- snapshots
 
     @cython.ccall
-    def frozen_image(self, number: cython.uint) -> StreamImage:
-        """Return an image of the stream as it is now, which stays so while the stream changes.
+    def frozen_image(self, epoch: cython.uint) -> StreamImage:
+        """Return an image of the stream as it is now. Later changes of the stream do not change the image.
 
-        number: that of the snapshot; higher than in any image of this stream before. An earlier image must
-        be closed. The cost grows with the number of consumers and blocks of pending entries, not of entries.
+        An earlier image must be closed. The cost grows with the numbers of consumers and of blocks of
+        pending entries, not with the number of entries.
+
+        Args:
+            epoch: the snapshot's number, higher than that of any earlier image of this stream.
         """
-        image: StreamImage = self._image(number)
+        image: StreamImage = self._image(epoch)
         image.groups = [group.frozen_copy() for group in self.groups()]
         if self.idempotency is not None:
             image.idempotency = self.idempotency.frozen_copy()
@@ -734,7 +743,7 @@ class Stream:
     @cython.ccall
     def view_image(self) -> StreamImage:
         """Return an image that shares everything with the stream. It is valid until the next change."""
-        image: StreamImage = self._image(stream_image.VIEW_NUMBER)
+        image: StreamImage = self._image(stream_image.VIEW_EPOCH)
         image.groups = self.groups()
         image.idempotency = self.idempotency
         return image
@@ -750,8 +759,8 @@ class Stream:
                 self.image = None
 
     @cython.cfunc
-    def _image(self, number: cython.uint) -> StreamImage:
-        image: StreamImage = StreamImage(self.nodes, number)
+    def _image(self, epoch: cython.uint) -> StreamImage:
+        image: StreamImage = StreamImage(self.nodes, epoch)
         image.node_count = self.node_count()
         image.has_runs = self.run_count() > 0
         image.has_left_out_removals = self._has_left_out_removals()
@@ -764,7 +773,7 @@ class Stream:
         image.max_deleted_ms = self.max_deleted_ms
         image.max_deleted_seq = self.max_deleted_seq
         image.rules = self.rules
-        image.losses_by_group = self._losses()
+        image.group_losses = self._losses()
         image.idmp_duration_s = self.idmp_duration_s
         image.idmp_maxsize = self.idmp_maxsize
         return image
@@ -777,12 +786,12 @@ class Stream:
         last: StreamId | None = None if self.cold is None else self.cold.last_left_out_id
         if self.cold is None or last is None:
             return False
-        if self.length > 0 and not stream_id.before(last.ms, last.seq, self.first_ms, self.first_seq):
+        if self.length > 0 and not stream_id.is_before(last.ms, last.seq, self.first_ms, self.first_seq):
             return True
-        if self.cold.left_out_references:
+        if self.cold.left_out_removals_drop_references:
             for group in self.groups():
                 slot = group.pending.first_by_id_from(0, 0)
-                if slot >= 0 and not stream_id.before(
+                if slot >= 0 and not stream_id.is_before(
                     last.ms, last.seq, group.pending.ms_of(slot), group.pending.seq_of(slot)
                 ):
                     return True
@@ -823,7 +832,7 @@ class Stream:
             other.nodes.insert(cursor.key, other.tail)
             more = cursor.next()
         if self.cold is not None:
-            other.ensure_cold_part().copy_left_out(self.cold)
+            other.ensure_cold_part().copy_left_out_removals(self.cold)
         other.rules = self.rules
         other.may_have_rules = self.may_have_rules
         other.length = self.length
@@ -944,13 +953,13 @@ class Stream:
             room = self.tail.pack.transfer_buffer()
             self.memory.add(self.tail.pack.cap - cap)
         node: Node = node_module.create_node(ms, seq, words, start, raw, room)
-        while self.tail is not None and not stream_id.before(self.tail.ms, self.tail.seq, ms, seq):
+        while self.tail is not None and not stream_id.is_before(self.tail.ms, self.tail.seq, ms, seq):
             # The tail has only tombstones, and XSETID has set the last ID before them: drop it.
             self.drop_node(self.tail)
         if self.tail is not None:
             self._close_node(self.tail)
         if self.image is not None:
-            node.image_number = self.image.number
+            node.snapshot_epoch = self.image.epoch
         self.nodes.insert(node.key(), node)
         self.memory.add(memory_account.NODE_BYTES + node.pack.cap)
         self.tail = node

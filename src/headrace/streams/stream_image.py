@@ -1,16 +1,16 @@
 """An image of a stream at one moment, for a snapshot that is written while the stream goes on changing.
 
     tree of the stream    [1000-0]   [1093-4]   [1205-0]   [1300-0]
-    Node.image_number         0          7          0          7           7: not read by this image
+    Node.snapshot_epoch       0          7          0          7           7: not read by this image
                               ^
-                              position: the walk continues after this node
+                              _last_node_key: the walk continues after this node
 
     _preserved            1093-4: its bytes, before entries of it were deleted
                           1150-0: its bytes, before a trim dropped it
 
 The walk goes through the nodes in order of their IDs and takes each from the tree, or from `_preserved` if it
 has changed. Before a node changes or is dropped, the stream calls preserve_node(). A node that was added
-later has the number of the image from the beginning. So an image costs memory only for nodes that change
+later has the epoch of the image from the beginning. So an image costs memory only for nodes that change
 before the walk has reached them.
 
 Another thread may still read nodes that the walk has returned (shared_string of persistence/rdb/output.py).
@@ -18,7 +18,7 @@ So preserve_node() leaves the block of every node to the image, and a node that 
 on.
 
 For a cold node the walk returns its inner nodes, which are read for this walk alone; or its run, if
-runs_by_reference is set.
+yields_cold_runs is set.
 
 Groups and idempotency records are copies that share memory with those of the stream
 (PendingEntries.frozen_copy). A view (Stream.view_image) shares everything: it is valid only until the next
@@ -47,7 +47,7 @@ from headrace.structures.rax import Rax
 from headrace.structures.rax_walk import RaxCursor
 from headrace.visibility import Public
 
-VIEW_NUMBER = cython.declare(cython.uint, 0xFFFFFFFF)  # no image has this number
+VIEW_EPOCH = cython.declare(cython.uint, 0xFFFFFFFF)  # no image has this epoch
 EMPTY_CURSOR = cython.declare(RaxCursor, RaxCursor(Rax()))
 
 
@@ -60,17 +60,17 @@ class StreamImage:
 
     After next_node() returned True, `node_ms` and `node_seq` are the master ID of the node, and `node_data`
     is the block that begins with its `node_size` bytes, which do not change before close(). Those of a view
-    are valid until the stream changes. If runs_by_reference is set and the node is cold, `node_run` is its
+    are valid until the stream changes. If yields_cold_runs is set and the node is cold, `node_run` is its
     run instead, `node_live_count` and `node_tombstone_count` are its counts, and `node_data` is None.
     """
 
-    number: cython.uint
+    epoch: cython.uint  # that of the snapshot
     closed: cython.bint
     node_count: cython.Py_ssize_t  # with the inner nodes of cold runs
     tree_node_count: cython.Py_ssize_t  # nodes in the tree: a run is one
     has_runs: cython.bint  # some of these are runs
-    runs_by_reference: Public[cython.bint]
-    has_left_out_removals: cython.bint  # see commands/stream/unreadable_removals.py
+    yields_cold_runs: Public[cython.bint]  # the walk returns runs instead of their inner nodes
+    has_left_out_removals: cython.bint  # see commands/stream/left_out_removals.py
     length: cython.ulonglong
     entries_added: cython.ulonglong
     last_ms: cython.ulonglong
@@ -85,7 +85,7 @@ class StreamImage:
     idmp_maxsize: cython.longlong
     rules: StreamRules | None
     # name, passed, lost_unread_base, lost_pending of groups that have lost entries, or seem to have
-    losses_by_group: list[tuple[bytes, int, int, int]]
+    group_losses: list[tuple[bytes, int, int, int]]
     # The current node.
     node_ms: cython.ulonglong
     node_seq: cython.ulonglong
@@ -98,16 +98,18 @@ class StreamImage:
     _cursor: RaxCursor
     _ahead: Node | None  # the node at the cursor; None: the tree has no more
     _started: cython.bint
-    _position: bytes  # the key of the last node from the tree or from `_preserved`; empty before the first
+    _last_node_key: (
+        bytes  # the key of the last node from the tree or from `_preserved`; empty before the first
+    )
     _preserved: list[tuple[bytes, Any, int]]  # a heap of (key, block, size); a cold node: (key, node, -1)
     _inner: list[Node]  # the inner nodes of the current cold node
     _inner_at: cython.Py_ssize_t  # the next of them
 
-    def __init__(self, nodes: Rax, number: cython.uint) -> None:
-        self.number = number
+    def __init__(self, nodes: Rax, epoch: cython.uint) -> None:
+        self.epoch = epoch
         self.closed = False
         self.node_count = self.tree_node_count = nodes.key_count
-        self.has_runs = self.runs_by_reference = self.has_left_out_removals = False
+        self.has_runs = self.yields_cold_runs = self.has_left_out_removals = False
         self.length = self.entries_added = 0
         self.last_ms = self.last_seq = self.first_ms = self.first_seq = 0
         self.max_deleted_ms = self.max_deleted_seq = 0
@@ -115,7 +117,7 @@ class StreamImage:
         self.idempotency = None
         self.idmp_duration_s = self.idmp_maxsize = 0
         self.rules = None
-        self.losses_by_group = []
+        self.group_losses = []
         self.node_ms = self.node_seq = 0
         self.node_data = None
         self.node_size = 0
@@ -126,7 +128,7 @@ class StreamImage:
         self._cursor = RaxCursor(nodes)
         self._ahead = None
         self._started = False
-        self._position = b""
+        self._last_node_key = b""
         self._preserved = []
 
     @cython.ccall
@@ -135,32 +137,32 @@ class StreamImage:
         """Move to the next node; return False if there is none. Raises DamagedColdRun."""
         node: Node | None
         if self._inner_at < len(self._inner):
-            self._show(self._inner[self._inner_at])
+            self._set_current_node(self._inner[self._inner_at])
             self._inner_at += 1
             return True
         if not self._started:
             self._started = True
-            self._read_ahead(self._cursor.seek("^"))
-        while self._ahead is not None and self._ahead.image_number == self.number:
-            self._read_ahead(self._cursor.next())
+            self._set_ahead(self._cursor.seek("^"))
+        while self._ahead is not None and self._ahead.snapshot_epoch == self.epoch:
+            self._set_ahead(self._cursor.next())
         node = self._ahead
         if self._preserved and (node is None or self._preserved[0][0] < node.key()):
-            self._position, self.node_data, self.node_size = heappop(self._preserved)
-            self.node_ms = mem.u64be(self._position, 0)
-            self.node_seq = mem.u64be(self._position, 8)
+            self._last_node_key, self.node_data, self.node_size = heappop(self._preserved)
+            self.node_ms = mem.u64be(self._last_node_key, 0)
+            self.node_seq = mem.u64be(self._last_node_key, 8)
             self.node_run = None
-            return self.node_size >= 0 or self._show_cold(self.node_data)
+            return self.node_size >= 0 or self._set_current_cold_node(self.node_data)
         if node is None:
             return False
-        self._position = self._cursor.key
-        self._read_ahead(self._cursor.next())
+        self._last_node_key = self._cursor.key
+        self._set_ahead(self._cursor.next())
         if node.run is not None:
-            return self._show_cold(node)
-        self._show(node)
+            return self._set_current_cold_node(node)
+        self._set_current_node(node)
         return True
 
     @cython.cfunc
-    def _show(self, node: Node) -> cython.void:
+    def _set_current_node(self, node: Node) -> cython.void:
         """Make a node in memory the current one."""
         self.node_ms = node.ms
         self.node_seq = node.seq
@@ -170,9 +172,9 @@ class StreamImage:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _show_cold(self, node: Node) -> cython.bint:
+    def _set_current_cold_node(self, node: Node) -> cython.bint:
         """Make a cold node, or the first of its inner nodes, the current one."""
-        if not self.runs_by_reference:
+        if not self.yields_cold_runs:
             self._inner = cold_run.run_of(node).read_nodes()
             self._inner_at = 0
             return self.next_node()
@@ -211,15 +213,15 @@ class StreamImage:
         The walk and its reader keep the block. A node that is not dropped uses a copy from then on.
         """
         key: bytes
-        if self.closed or node.image_number == self.number:
+        if self.closed or node.snapshot_epoch == self.epoch:
             return
-        node.image_number = self.number
+        node.snapshot_epoch = self.epoch
         key = node.key()
         if node.run is not None:
-            if key > self._position:
+            if key > self._last_node_key:
                 heappush(self._preserved, (key, cold_run.copy_cold_node(node), -1))
             return
-        if key > self._position:
+        if key > self._last_node_key:
             heappush(self._preserved, (key, node.pack.buf, node.pack.used + 1))
         if not dropped:
             node.pack.unshare_block()
@@ -227,7 +229,7 @@ class StreamImage:
     @cython.ccall
     def is_frozen(self) -> cython.bint:
         """Return whether the image is not a view, so that it stays valid while the stream changes."""
-        return self.number != VIEW_NUMBER
+        return self.epoch != VIEW_EPOCH
 
     @cython.ccall
     def close(self) -> cython.void:
@@ -253,5 +255,6 @@ class StreamImage:
         self._cursor = EMPTY_CURSOR
 
     @cython.cfunc
-    def _read_ahead(self, more: cython.bint) -> cython.void:
+    def _set_ahead(self, more: cython.bint) -> cython.void:
+        """Set `_ahead` to the node at the cursor; None if the tree has no more."""
         self._ahead = node_module.node_of_cursor(self._cursor) if more else None

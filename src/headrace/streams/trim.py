@@ -52,9 +52,11 @@ def trim_by_length(
     while stream.length > maxlen:
         node = stream.first_node()
         excess = stream.length - maxlen
-        if node is not None and (node.live_count > excess or _is_above(limit, removed + node.live_count)):
+        if node is not None and (
+            node.live_count > excess or _exceeds_limit(limit, removed + node.live_count)
+        ):
             node = _first_inner_node(node, removed)
-        if node is None or _is_above(limit, removed + node.live_count):
+        if node is None or _exceeds_limit(limit, removed + node.live_count):
             break
         if node.live_count > excess:
             if not approximate:
@@ -81,7 +83,7 @@ def trim_by_id(
 
     An approximate trim removes only nodes that have no other entries. `log` and DamagedColdRun: see
     trim_by_length(). A tombstone counts as an entry here: a node whose last stored entry is not
-    before ms-seq stays, even if all its live entries are.
+    before ms-seq stays, even if all its live entries are before ms-seq.
     """
     if policy != references.KEEPREF:
         return PolicyTrim(stream, policy, True, 0, ms, seq, log).run(limit)
@@ -89,13 +91,13 @@ def trim_by_id(
     node: Node | None
     while True:
         node = stream.first_node()
-        if node is not None and not stream_id.before(node.ms, node.seq, ms, seq):
+        if node is not None and not stream_id.is_before(node.ms, node.seq, ms, seq):
             break
         if node is not None and (
-            not _ends_before(node, ms, seq) or _is_above(limit, removed + node.live_count)
+            not _ends_before(node, ms, seq) or _exceeds_limit(limit, removed + node.live_count)
         ):
             node = _first_inner_node(node, removed)
-        if node is None or _is_above(limit, removed + node.live_count):
+        if node is None or _exceeds_limit(limit, removed + node.live_count):
             break
         if not _ends_before(node, ms, seq):
             if not approximate:
@@ -110,7 +112,7 @@ def trim_by_id(
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def count_reached(
+def reached_entry_count(
     stream: Stream,
     by_id: cython.bint,
     maxlen: cython.ulonglong,
@@ -136,16 +138,16 @@ def count_reached(
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_of_cursor(cursor)
-        if by_id and not stream_id.before(node.ms, node.seq, ms, seq):
+        if by_id and not stream_id.is_before(node.ms, node.seq, ms, seq):
             break
         nodes = [node]
         if node.run is not None:
             whole = _ends_before(node, ms, seq) if by_id else node.live_count <= excess - found
-            if not whole or _is_above(limit, found + node.live_count):  # the trim may end in the run
+            if not whole or _exceeds_limit(limit, found + node.live_count):  # the trim may end in the run
                 nodes = cold_run.inner_nodes_or_self(node)
         for inner in nodes:
             live = inner.live_count
-            if _is_above(limit, found + live) or not (by_id or excess > found):
+            if _exceeds_limit(limit, found + live) or not (by_id or excess > found):
                 return found
             if not by_id:
                 live = min(live, excess - found)
@@ -173,7 +175,7 @@ def ensure_last_run_loaded(
 
     If this run cannot be read, the trim removes only whole runs before it; without such runs it fails.
     With DELREF and ACKED, the runs up to the first entry that is removed are required instead.
-    added: as in count_reached(). Raises DamagedColdRun, RunNeeded.
+    added: as in reached_entry_count(). Raises DamagedColdRun, RunNeeded.
     """
     found: cython.longlong = 0
     whole: cython.bint
@@ -187,10 +189,10 @@ def ensure_last_run_loaded(
     more: cython.bint = cursor.seek("^")
     while more and (by_id or excess > found):
         node = node_module.node_of_cursor(cursor)
-        if node.run is None or (by_id and not stream_id.before(node.ms, node.seq, ms, seq)):
+        if node.run is None or (by_id and not stream_id.is_before(node.ms, node.seq, ms, seq)):
             break
         whole = _ends_before(node, ms, seq) if by_id else node.live_count <= excess - found
-        if not whole or _is_above(limit, found + node.live_count):
+        if not whole or _exceeds_limit(limit, found + node.live_count):
             cold_reads.ensure_run_loaded(cold_run.run_of(node), found == 0)
             break
         found += node.live_count
@@ -200,7 +202,7 @@ def ensure_last_run_loaded(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _is_above(limit: cython.longlong, n: cython.longlong) -> cython.bint:
+def _exceeds_limit(limit: cython.longlong, n: cython.longlong) -> cython.bint:
     """Return whether n exceeds the limit; 0 is no limit."""
     return limit > 0 and n > limit
 
@@ -237,10 +239,10 @@ def _ends_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cyt
     walk: EntryWalk
     if node.run is not None:
         run = node.run
-        return stream_id.before(run.last_ms, run.last_seq, ms, seq)
+        return stream_id.is_before(run.last_ms, run.last_seq, ms, seq)
     walk = EntryWalk(node)
     walk.enter_end(node)
-    return not walk.previous() or stream_id.before(walk.ms, walk.seq, ms, seq)
+    return not walk.previous() or stream_id.is_before(walk.ms, walk.seq, ms, seq)
 
 
 @cython.cfunc
@@ -248,7 +250,7 @@ def _count_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cy
     """Return the number of live entries of node before ms-seq."""
     found: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
-    while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
+    while walk.next() and stream_id.is_before(walk.ms, walk.seq, ms, seq):
         if not walk.deleted:
             found += 1
     return found
@@ -257,7 +259,10 @@ def _count_before(node: Node, ms: cython.ulonglong, seq: cython.ulonglong) -> cy
 @cython.final
 @cython.cclass
 class PolicyTrim:
-    """A trim that removes only what a policy permits: until maxlen are left, or with by_id before ms-seq."""
+    """A trim that removes only entries that a policy permits to remove.
+
+    It removes the oldest entries until maxlen are left or, if by_id is set, all entries before ms-seq.
+    """
 
     stream: Stream
     policy: cython.int
@@ -315,7 +320,7 @@ class PolicyTrim:
     @cython.exceptval(-1, check=False)
     def _is_beyond(self, node: Node) -> cython.bint:
         """Return whether no entry of node or of a later node may be removed. Does not read a cold node."""
-        if self.by_id and not stream_id.before(node.ms, node.seq, self.minid_ms, self.minid_seq):
+        if self.by_id and not stream_id.is_before(node.ms, node.seq, self.minid_ms, self.minid_seq):
             return True
         return self._is_unread(node.ms, node.seq)
 
@@ -323,7 +328,7 @@ class PolicyTrim:
     @cython.exceptval(-1, check=False)
     def _is_unread(self, ms: cython.ulonglong, seq: cython.ulonglong) -> cython.bint:
         """Return whether ACKED keeps ms-seq and all later entries, because a group has not read ms-seq."""
-        return self.lowest_last_id is not None and stream_id.before(
+        return self.lowest_last_id is not None and stream_id.is_before(
             self.lowest_last_id.ms, self.lowest_last_id.seq, ms, seq
         )
 
@@ -335,7 +340,7 @@ class PolicyTrim:
         while walk.next():
             if self._is_unread(walk.ms, walk.seq):
                 return False
-            if self.by_id and not stream_id.before(walk.ms, walk.seq, self.minid_ms, self.minid_seq):
+            if self.by_id and not stream_id.is_before(walk.ms, walk.seq, self.minid_ms, self.minid_seq):
                 return False
             if not walk.deleted and not (
                 self.policy == references.ACKED and references.is_pending(self.stream, walk.ms, walk.seq)
@@ -372,7 +377,7 @@ class PolicyTrim:
                 break
             self.trimmed_before = None
             for node in nodes:
-                more = stream.length > self.maxlen and not _is_above(limit, removed + node.live_count)
+                more = stream.length > self.maxlen and not _exceeds_limit(limit, removed + node.live_count)
                 if not more:
                     self.trimmed_before = StreamId(node.ms, node.seq)
                     break
@@ -406,7 +411,7 @@ class PolicyTrim:
                 is_decided = True
                 break
             if self.by_id:
-                whole = stream_id.before(walk.ms, walk.seq, self.minid_ms, self.minid_seq)
+                whole = stream_id.is_before(walk.ms, walk.seq, self.minid_ms, self.minid_seq)
                 if not whole:
                     is_decided = True
                     break
@@ -417,7 +422,7 @@ class PolicyTrim:
             if walk.deleted:
                 continue
             last = StreamId(walk.ms, walk.seq)
-            if self._release(walk):
+            if self._prepare_deletion(walk):
                 if self.deletions is not None:
                     self.deletions.add_entry(walk.ms, walk.seq)
                 self.stream.mark_deleted(walk)
@@ -429,7 +434,7 @@ class PolicyTrim:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _release(self, walk: EntryWalk) -> cython.bint:
+    def _prepare_deletion(self, walk: EntryWalk) -> cython.bint:
         """Return whether the policy permits deleting the entry of walk; with DELREF, drop its references.
 
         With ACKED, the caller must have checked that all groups have read the entry.
@@ -461,7 +466,7 @@ def _delete_before(
     """Delete the live entries of node before ms-seq; return how many were deleted."""
     n: cython.longlong = 0
     walk: EntryWalk = EntryWalk(node)
-    while walk.next() and stream_id.before(walk.ms, walk.seq, ms, seq):
+    while walk.next() and stream_id.is_before(walk.ms, walk.seq, ms, seq):
         if not walk.deleted:
             stream.mark_deleted(walk)
             n += 1

@@ -84,13 +84,13 @@ class Histogram:
 
     def total_count(self) -> int:
         """Return how many durations were counted."""
-        return sum(count for _, count in self._counted())
+        return sum(count for _, count in self._nonzero_counters())
 
     def percentile(self, percent: float) -> int:
         """Return the duration in nanoseconds that `percent` % of all do not exceed; 0 if there are none."""
         wanted = max(1, int(percent / 100 * self.total_count() + 0.5))
         found = 0
-        for counter, count in self._counted():
+        for counter, count in self._nonzero_counters():
             found += count
             if found >= wanted:
                 return longest_ns_of_counter(counter)
@@ -104,7 +104,7 @@ class Histogram:
         shown: list[tuple[int, int]] = []
         end = SHORTEST_SHOWN_NS
         found = 0
-        for counter, count in self._counted():
+        for counter, count in self._nonzero_counters():
             while counter > _counter_of(end):
                 end *= 2
             found += count
@@ -114,7 +114,7 @@ class Histogram:
             shown.append((microseconds, found))
         return shown
 
-    def _counted(self) -> list[tuple[int, int]]:
+    def _nonzero_counters(self) -> list[tuple[int, int]]:
         """Return (index, count) of the counters that are not zero, in order."""
         counts = memoryview(self.buf).cast("Q")
         return [(counter, count) for counter, count in enumerate(counts) if count]

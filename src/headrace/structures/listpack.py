@@ -77,7 +77,7 @@ class Listpack:
     def append(self, value: bytes) -> cython.Py_ssize_t:
         """Append value and return its offset."""
         p: cython.p_const_uchar = value
-        return self.append_piece(p, 0, len(value))
+        return self.append_slice(p, 0, len(value))
 
     @cython.ccall
     def append_int(self, v: cython.longlong) -> cython.Py_ssize_t:
@@ -91,7 +91,7 @@ class Listpack:
         return at
 
     @cython.cfunc
-    def append_piece(
+    def append_slice(
         self, source: cython.p_const_uchar, source_at: cython.Py_ssize_t, n: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
         """Append the n bytes of source at source_at as one element; return its offset.
@@ -204,7 +204,7 @@ class Listpack:
             digits = bytearray(DECIMAL_BYTES_MAX)
             room = digits
             return mem.to_bytes(room, 0, listpack_walk.put_integer_text(room, listpack_walk.integer(p, at)))
-        return mem.to_bytes(p, listpack_walk.text_at(p, at), listpack_walk.text_size(p, at))
+        return mem.to_bytes(p, listpack_walk.text_start(p, at), listpack_walk.text_size(p, at))
 
     @cython.ccall
     def first_at(self) -> cython.Py_ssize_t:
@@ -401,7 +401,7 @@ def element_equals(
         return is_decimal(q, q_at, n) and parse_decimal(q, q_at, n) == listpack_walk.integer(p, at)
     if listpack_walk.text_size(p, at) != n:
         return False
-    return mem.compare(p, listpack_walk.text_at(p, at), q, q_at, n) == 0
+    return mem.compare(p, listpack_walk.text_start(p, at), q, q_at, n) == 0
 
 
 @cython.cfunc

@@ -74,7 +74,7 @@ def integer(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def text_at(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def text_start(p: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return the offset of the first byte of text of the string element at `at`."""
     if p[at] < 0xC0:
         return at + 1

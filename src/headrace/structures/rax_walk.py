@@ -180,7 +180,7 @@ class RaxCursor:
         if node is None:
             return self._clear_position()
         self.used = 0
-        self._put(key, 0, at)
+        self._append_to_key(key, 0, at)
         child = self._step(node, index)
         while type(child) is RaxNode:
             node = child
@@ -199,7 +199,7 @@ class RaxCursor:
         if node is None:
             return self._clear_position()
         self.used = 0
-        self._put(key, 0, at)
+        self._append_to_key(key, 0, at)
         if index == OWN_KEY:
             child = node.value
         else:
@@ -218,13 +218,14 @@ class RaxCursor:
         The child is a RaxNode or the value of a leaf.
         """
         if node.children is not None:
-            self._put(node.edges, index, 1)
+            self._append_to_key(node.edges, index, 1)
             return node.children[index]
-        self._put(node.edges, 0, len(node.edges))
+        self._append_to_key(node.edges, 0, len(node.edges))
         return node.child
 
     @cython.cfunc
-    def _put(self, source: bytes, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+    def _append_to_key(self, source: bytes, at: cython.Py_ssize_t, n: cython.Py_ssize_t) -> cython.void:
+        """Append source[at : at + n] to the buffer of the key."""
         cap: cython.Py_ssize_t = self.cap
         if self.used + n > cap:
             while self.used + n > cap:

@@ -104,7 +104,7 @@ class StreamId:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def before(
+def is_before(
     ms: cython.ulonglong, seq: cython.ulonglong, than_ms: cython.ulonglong, than_seq: cython.ulonglong
 ) -> cython.bint:
     """Return whether ms-seq is lower than than_ms-than_seq, without creating a StreamId."""

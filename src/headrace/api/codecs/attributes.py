@@ -64,7 +64,7 @@ class DataclassAttributes:
         for name, hint in hints.items():
             if isinstance(hint, dataclasses.InitVar):
                 raise CodecError(f"{kind.__name__}.{name} is an InitVar: its value is not kept")
-        self.needs_round_trip_check: bool = _may_change_values(kind)
+        self.needs_round_trip_check: bool = _has_custom_construction(kind)
         self._all = []
         for field in dataclasses.fields(kind):
             if field.init:
@@ -129,7 +129,7 @@ class DataclassAttributes:
         return self.kind(**values)
 
 
-def _may_change_values(kind: type[Any]) -> bool:
+def _has_custom_construction(kind: type[Any]) -> bool:
     """Return whether an instance depends on more than the attributes that the generated constructor takes."""
     generated = "__dataclass_params__" in kind.__dict__ and kind.__dataclass_params__.init
     taken = all(field.init for field in dataclasses.fields(kind))

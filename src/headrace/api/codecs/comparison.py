@@ -71,7 +71,7 @@ def describe_difference(value: Any, back: Any) -> str:
 
 
 def short_repr(value: Any) -> str:
-    """Return the text of a value for a message."""
+    """Return the repr of a value for a message, cut after SHOWN_VALUE_CHARS_MAX characters."""
     text = repr(value)
     return text if len(text) <= SHOWN_VALUE_CHARS_MAX else f"{text[:SHOWN_VALUE_CHARS_MAX]}…"
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from headrace.api.codecs.text_codec import unaliased
+from headrace.api.codecs.text_codec import resolve_alias
 from headrace.errors import CodecError
 
 
@@ -19,15 +19,15 @@ from headrace.errors import CodecError
 class ModelFacts:
     """How a model is dumped and validated so that nothing is lost.
 
-    validates_by_name: some alias is only written or only read, so that attributes are also validated by name.
-    dumps_by_name: such an alias is within a nested model, so that attributes are dumped by name.
-    needs_round_trip: values of pydantic's Json, and computed fields that the model would reject, are dumped
-        as what they are read from.
+    validates_by_name: validate attributes by name, too, because some alias is only written or only read.
+    dumps_by_name: dump attributes by name, because a nested model has such an alias.
+    dumps_round_trip: dump with pydantic's round_trip=True, because the model has values of pydantic's Json,
+        or a nested model would reject its own computed fields.
     """
 
     validates_by_name: bool
     dumps_by_name: bool
-    needs_round_trip: bool
+    dumps_round_trip: bool
 
 
 def model_facts(kind: Any) -> ModelFacts:
@@ -45,7 +45,7 @@ def model_facts(kind: Any) -> ModelFacts:
                 f"{path} is a {part.__name__}, of which only asterisks would be stored: use str, or a"
                 " codec with encode() and decode() that stores the secret as you want it"
             )
-        if _is_json(part) or (nested and _rejects_computed(part)):
+        if _is_pydantic_json(part) or (nested and _rejects_computed(part)):
             round_trip = True
         for name, field in _model_fields(part).items():
             if getattr(field, "exclude", None):
@@ -53,7 +53,7 @@ def model_facts(kind: Any) -> ModelFacts:
                     f"{path}.{name} has exclude=True, so its value would be lost: remove exclude, make it a"
                     " PrivateAttr, which is not stored, or use a codec with encode() and decode()"
                 )
-            if not _reads_what_it_writes(part, name, field):
+            if not _validates_by_dumped_name(part, name, field):
                 by_name = True
                 dumped_by_name = dumped_by_name or nested
     if by_name and "by_name" not in inspect.signature(kind.model_validate_json).parameters:
@@ -100,7 +100,7 @@ def _model_fields(kind: Any) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _is_json(part: Any) -> bool:
+def _is_pydantic_json(part: Any) -> bool:
     """Return whether it is pydantic's Json, which is read from a text."""
     return (part if isinstance(part, type) else type(part)).__name__ == "Json"
 
@@ -111,7 +111,7 @@ def _rejects_computed(kind: Any) -> bool:
     return bool(computed) and kind.model_config.get("extra", "ignore") != "ignore"
 
 
-def _reads_what_it_writes(kind: Any, name: str, field: Any) -> bool:
+def _validates_by_dumped_name(kind: Any, name: str, field: Any) -> bool:
     """Return whether a model validates an attribute by the name under which it is dumped."""
     config = kind.model_config
     alias = getattr(field, "validation_alias", None)
@@ -126,7 +126,7 @@ def _reads_what_it_writes(kind: Any, name: str, field: Any) -> bool:
 
 def _walk_types(annotation: Any, path: str, seen: set[Any]) -> Iterator[tuple[str, Any]]:
     """Yield each type and each mark of Annotated in an annotation, with the attribute that has it."""
-    annotation = unaliased(annotation)
+    annotation = resolve_alias(annotation)
     yield path, annotation
     if get_origin(annotation) is Annotated:
         yield from ((path, mark) for mark in annotation.__metadata__)

@@ -45,7 +45,7 @@ class ModelJson:
         """Return a JSON value. Raises CodecError if `value` has another type, or JSON cannot represent it."""
         if not isinstance(value, self.kind):
             raise CodecError(f"this stream is of {self.kind.__name__}, and cannot take {value!r}")
-        if self.facts.needs_round_trip:
+        if self.facts.dumps_round_trip:
             options.setdefault("round_trip", True)
         try:
             return value.model_dump(**self._dump, **options)
@@ -63,13 +63,13 @@ class ModelJson:
                 return self.kind.model_validate_json(document, **self._read)
             return self.kind.model_validate(json.loads(document))
         except CONVERSION_ERRORS as wrong:  # of pydantic, or of a validator
-            raise self._invalid(wrong) from wrong
+            raise self._invalid_value_error(wrong) from wrong
 
-    def _invalid(self, wrong: BaseException) -> CodecError:
+    def _invalid_value_error(self, wrong: BaseException) -> CodecError:
         return CodecError(f"{self.kind.__name__}: {describe_invalid(wrong)}")
 
     def check_round_trip(self, value: Any, back: Any) -> None:
-        """Raise CodecError if `back`, what was decoded again, differs from the value."""
+        """Raise CodecError if `back`, decoded from what would be stored, differs from the value."""
         changed = first_changed_part(value, back) if self.is_pydantic else None
         if changed is not None:
             path, one, became = changed

@@ -90,7 +90,7 @@ class ModelCodec(Generic[T]):
                 f"{self.kind.__name__} is dumped as {dumped!r}, not as its attributes: use a codec with"
                 " encode() and decode()"
             )
-        if self._computed and self._json.facts.needs_round_trip:
+        if self._computed and self._json.facts.dumps_round_trip:
             dumped |= self._json.dump(value, round_trip=False, include=set(self.kind.model_computed_fields))
         try:
             fields = {}

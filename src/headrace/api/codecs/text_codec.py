@@ -74,7 +74,7 @@ TEXT_CONVERTERS: dict[type, TextEncodeDecodePair] = {
 }
 
 
-def unaliased(annotation: Any) -> Any:
+def resolve_alias(annotation: Any) -> Any:
     """Return what the name of a `type` statement stands for; other annotations unchanged."""
     while type(annotation).__name__ == "TypeAliasType":
         annotation = annotation.__value__
@@ -83,7 +83,7 @@ def unaliased(annotation: Any) -> Any:
 
 def strip_optional_and_nullable(annotation: Any) -> tuple[Any, bool]:
     """Return an annotation without `| None`, Annotated, NewType and aliases, and whether it allows None."""
-    annotation = unaliased(annotation)
+    annotation = resolve_alias(annotation)
     if get_origin(annotation) is Annotated:
         return strip_optional_and_nullable(get_args(annotation)[0])
     if isinstance(annotation, NewType):

@@ -84,9 +84,9 @@ def perform_waiting_action(backend: Backend, worker: Worker, action: BlockingRea
 
 
 def require_handler_ran(worker: Worker, work: DeliveryOrBatch, function: object, result: object) -> None:
-    """Check that the body of a handler has run: that it did not return an awaitable or a generator.
+    """Check that the body of a handler has run: that its result is not an awaitable or a generator.
 
-    Raises UsageError if it did; then the entry or batch is abandoned.
+    If the result is one, abandon the entry or batch, and raise UsageError.
     """
     if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
         return

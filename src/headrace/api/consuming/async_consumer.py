@@ -9,8 +9,8 @@ runner that would poll beside another exits. So one thread waits, whatever the c
 
 When a task is cancelled, its thread is told to stop, and the Worker still receives the server's reply.
 
-A cancellation of run() ends all runners. If only the task of a runner is cancelled, such as by a watchdog of
-the program, that is a failure of the entry that it handles, and the consumer continues.
+A cancellation of run() ends all runners. If only one runner's task is cancelled, for example by a watchdog of
+the program, the entry of that runner counts as failed, and the consumer continues.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AsyncDriver:
 
     def __init__(self, consumer: DrivenConsumer, batches: BatchSettings | None = None) -> None:
         self.worker = consumer.create_worker(batches)
-        self.worker.on_change = self._changed
+        self.worker.on_change = self._on_worker_changed
         self._consumer = consumer
         self._backend = consumer.backend
         self._lease_renewer = LeaseRenewer(self._backend, self.worker)
@@ -102,7 +102,7 @@ class AsyncDriver:
 
     # Waking.
 
-    def _changed(self) -> None:
+    def _on_worker_changed(self) -> None:
         """Wake waiting tasks, because the next action may have changed.
 
         Called from any thread, with the Worker's lock held.
@@ -116,7 +116,7 @@ class AsyncDriver:
             stop.set()
 
     def wake_after_calls(self) -> None:
-        """Call wake() when each running call ends: the tasks that waited for them were cancelled."""
+        """Call wake() when each running call ends: the tasks that waited for these calls were cancelled."""
         for call in self._running_calls:
             call.add_done_callback(lambda _: self.wake())
 
@@ -272,7 +272,7 @@ class TaskPool:
                 self._driver.wake()  # the waiting runner computes its timeout again
                 return
             else:
-                await self._wait(action)
+                await self._perform_waiting_action(action)
         self._driver.wake()  # end the wait of the remaining runner
 
     def _ensure_poller(self) -> None:
@@ -282,7 +282,7 @@ class TaskPool:
         elif isinstance(self._waiting_action, Idle):
             self._driver.wake()
 
-    async def _wait(self, action: Action) -> None:
+    async def _perform_waiting_action(self, action: Action) -> None:
         if self._waiting_action is not None:  # it idles, and this one reads
             self._driver.wake()
         self._waiting_action = action

@@ -75,7 +75,8 @@ class BatchTimer:
 
         Args:
             now: in Unix milliseconds.
-            complete: deliver it also if no new entries were requested since the last batch.
+            complete: no other action can add entries, so deliver the batch even if no new entries were
+                requested since the last one.
         """
         return self.due_ms is not None and self.due_ms <= now and (complete or self.has_fetched)
 

@@ -58,8 +58,8 @@ class Consumer(Generic[T]):
             retry that waits for its back-off is not work: if it waits longer than `block`, the loop ends and
             the entry stays pending.
         concurrency: how many threads run() uses, or tasks in asyncio: this many entries are handled at the
-            same time. A consumer holds up to 1024 entries, or `concurrency` if that is more; with batches,
-            `concurrency` + 1 of them if these are more.
+            same time. A consumer holds up to 1024 entries, or `concurrency` entries if that is more. With
+            batches, it holds up to `concurrency` + 1 batches if these have more than 1024 entries.
         ordered_by: a function of an entry that returns an order key. Entries with an equal key are handled
             one after the other in the order of the stream, also when one is retried. Then only one consumer
             of the group may run, because entries go to other consumers whatever their key is. `ordered_by` of
@@ -177,7 +177,7 @@ class Consumer(Generic[T]):
     def stop(self) -> None:
         """End the loop. It may be called from any thread or a signal handler.
 
-        Running handlers finish; no other entry is begun. It is permanent: a later loop ends at once.
+        Running handlers finish; no other entry is begun. The stop is permanent: a later loop ends at once.
         """
         self._stopped = True
         if (worker := self._worker) is not None:
@@ -212,8 +212,8 @@ class Consumer(Generic[T]):
 
         Args:
             size: the maximum number of entries of a batch, up to 10,000.
-            seconds: how long after its first entry a batch is delivered even if it is not full; `block`, if
-                that is shorter.
+            seconds: a batch that is not full is delivered this long after its first entry, or after `block`
+                seconds if that is shorter.
 
         Raises:
             UsageError: if an argument is invalid.
@@ -245,8 +245,8 @@ class Consumer(Generic[T]):
     def run(self, function: Callable[[Delivery[T]], Any]) -> None:
         """Call `function` with each entry, `concurrency` at a time, until stop().
 
-        An exception of the function is a failure of the entry. This returns when all begun entries are
-        finished and acknowledged, and the others released.
+        An exception of the function is a failure of the entry. run() returns when all begun entries are
+        finished and acknowledged, and the others are released.
 
         Raises:
             UsageError: if the function returns something that must be awaited, or a generator.
@@ -293,7 +293,10 @@ def do_nothing() -> None:
 
 
 def order_key_function(field: bytes | None) -> Callable[[Delivery[Any]], Any] | None:
-    """Return a function that returns the order key of an entry for the rule ORDERED-BY; None without it."""
+    """Return a function that returns an entry's order key for the rule ORDERED-BY; None without a field.
+
+    The key of an entry that lacks the field is its own ID.
+    """
     if field is None:
         return None
 

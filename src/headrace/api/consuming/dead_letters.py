@@ -87,7 +87,10 @@ class DeadLetter(Entry[T]):
 
 
 def parse_origin_id(text: bytes) -> StreamID:
-    """Parse the field dead:id, the ID of the original entry; 0-0 if it is invalid: any client may add one."""
+    """Parse the field dead:id, the ID of the original entry; return 0-0 for an invalid text.
+
+    Any client may add an entry with an invalid field.
+    """
     try:
         return StreamID.parse(text)
     except InvalidID:

@@ -1,7 +1,7 @@
 """Entries in flight: running, ready, waiting for a retry, or queued.
 
     ready          to be delivered next, in order
-    last tries     the same, for batches: each is delivered without others, because it is its last delivery
+    last tries     with batches: ready for the last delivery, each in a batch of its own
     waiting        due at a time: after a failure, or claimed and not begun
     queues by key  with ordered_by: the later entries of each key that has an entry ready, running or waiting
     dead letters   given up, to be moved to the dead-letter stream
@@ -122,9 +122,10 @@ class InFlight:
         (self._last_tries if self.is_last_try(delivery) else self._ready).append(delivery)
 
     def is_last_try(self, delivery: Delivery[Any], deliveries: int = 0) -> bool:
-        """Return whether the entry, after `deliveries` more, is in its last one and must be delivered alone.
+        """Return whether the entry is in its last delivery, and must be delivered alone.
 
         False for its first delivery: nothing suggests that the entry causes failures.
+        deliveries: how many more deliveries to assume.
         """
         most = self._policy.max_deliveries
         count = delivery.times_delivered + deliveries
@@ -142,7 +143,7 @@ class InFlight:
         return None
 
     def ready_batch(self, size: int) -> list[Delivery[Any]]:
-        """Return the next entries to run together: up to `size`, or the first one in its last delivery."""
+        """Return up to `size` entries to run together; an entry in its last delivery is returned alone."""
         first = self.first_ready()
         if first is None or self._last_tries:
             return [] if first is None else [first]

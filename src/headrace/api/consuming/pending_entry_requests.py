@@ -1,9 +1,9 @@
 """Redeliver, renew, release and give up entries without taking them from another consumer.
 
 A consumer owns an entry for one lease after its last delivery or renewal: in that time no other consumer
-claims it. After that (its process stopped, or its connection was lost) the consumer checks the owner before
-it changes the entry. Another consumer may claim the entry between the check and the request. Then both handle
-the entry, and no entry is lost.
+claims it. After that time, for example because the process was stopped or its connection was lost, the
+consumer checks the owner before it changes the entry. Another consumer may claim the entry between the check
+and the request. Then both handle the entry, and no entry is lost.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PendingEntryActions:
                 if one.state == WAITING:
                     self._in_flight.schedule_redelivery(one, one.due_ms)
 
-        def looked(replies: Replies) -> None:
+        def on_replies(replies: Replies) -> None:
             for one, rows in zip(due, replies, strict=True):
                 if one.state != WAITING:
                     continue
@@ -85,7 +85,7 @@ class PendingEntryActions:
                     one.times_delivered = rows[0][3]
                     self._in_flight.schedule_redelivery(one, one.due_ms)
 
-        return SendRequests([self._requests.pending_entry(one.raw_id) for one in due], looked, undo)
+        return SendRequests([self._requests.pending_entry(one.raw_id) for one in due], on_replies, undo)
 
     def _on_claimed(self, delivery: Delivery[Any], claimed: Any, pending: Any, now: int) -> None:
         """Process the replies about an entry that was delivered again."""
@@ -114,7 +114,7 @@ class PendingEntryActions:
             self._in_flight.make_ready_or_queue(delivery, now)
 
     def move_to_dead_letters(self, delivery: Delivery[Any], now: int) -> SendRequests:
-        """Move the entry to the dead letters. Check their key's type first: EXEC continues after an error.
+        """Move the entry to the dead-letter stream. Check that key's type first: EXEC continues after errors.
 
         If another client replaces the dead-letter stream with a key of another type between check and
         transaction, the entry is acknowledged and not added. It is then made pending again at once; it is
@@ -132,12 +132,12 @@ class PendingEntryActions:
         if not self.lease_is_valid(delivery, now):
             return self.check_and_renew_leases([delivery], now, undo)
 
-        def unknown() -> None:
+        def on_outcome_unknown() -> None:
             # It may have been executed: check before it is repeated.
             delivery.lease_renewed_ms = now - self._lease_ms
             undo()
 
-        def looked(replies: Replies) -> SendRequests:
+        def on_type_reply(replies: Replies) -> SendRequests:
             if replies[0] not in (b"none", b"stream"):
                 undo()
                 raise HeadraceError(
@@ -147,30 +147,33 @@ class PendingEntryActions:
             fields = dead_letter_fields(delivery, self._requests)
             return SendRequests(
                 self._requests.move_to_dead_letters(target, delivery.raw_id, fields),
-                moved,
-                unknown,
+                on_move_replies,
+                on_outcome_unknown,
                 atomic=True,
                 handles_errors=True,
             )
 
-        def moved(replies: Replies) -> SendRequests | None:
+        def on_move_replies(replies: Replies) -> SendRequests | None:
             refused = next((reply for reply in replies if isinstance(reply, CommandError)), None)
             if refused is None:
                 in_flight.remove(delivery, DONE)
                 return None
 
-            def restored(_: Replies) -> None:
+            def on_made_pending(_: Replies) -> None:
                 undo()
                 if (retry_or_raise := self._retry_or_raise()) is not None:
                     retry_or_raise(refused)
 
             again = self._requests.make_pending_again(delivery.raw_id, delivery.times_delivered)
-            return SendRequests([again], restored, unknown)
+            return SendRequests([again], on_made_pending, on_outcome_unknown)
 
-        return SendRequests([(b"TYPE", target)], looked, undo)
+        return SendRequests([(b"TYPE", target)], on_type_reply, undo)
 
     def release(self, rest: list[Delivery[Any]], now: int, then: Callable[[], None]) -> SendRequests:
-        """Release entries for other consumers: at once, or when a waiting one is due. Then call then()."""
+        """Release entries to other consumers: waiting ones when they are due, the others at once.
+
+        Calls then() at the end, also after an error.
+        """
         if not all(self.lease_is_valid(one, now) for one in rest):
             return self.check_and_renew_leases(rest, now, then)
         requests = []
@@ -192,7 +195,7 @@ class PendingEntryActions:
     # Ownership.
 
     def lease_is_valid(self, delivery: Delivery[Any], now: int) -> bool:
-        """Return whether no other consumer can have claimed the entry: its lease is not over."""
+        """Return whether the entry's lease still runs, so that no other consumer can have claimed it."""
         return 0 <= now - delivery.lease_renewed_ms < self._policy.ownership_ms
 
     def check_and_renew_leases(
@@ -203,7 +206,7 @@ class PendingEntryActions:
         if not doubtful:
             return self.renew_without_check(old, now, then)
 
-        def looked(replies: Replies) -> SendRequests | None:
+        def on_check_replies(replies: Replies) -> SendRequests | None:
             for one, rows in zip(doubtful, replies, strict=True):
                 if not rows:
                     self._in_flight.mark_missing(one)
@@ -215,7 +218,9 @@ class PendingEntryActions:
             then()
             return None
 
-        return SendRequests([self._requests.pending_entry(one.raw_id) for one in doubtful], looked, then)
+        return SendRequests(
+            [self._requests.pending_entry(one.raw_id) for one in doubtful], on_check_replies, then
+        )
 
     def renew_without_check(
         self, ours: Iterable[Delivery[Any]], now: int, then: Callable[[], None] = lambda: None

@@ -76,15 +76,16 @@ class ConsumerRequestBuilder:
         return (b"XCLAIM", *self._consumer_key, b"0", *ids, b"JUSTID")
 
     def release(self, id: bytes, idle_ms: int, deliveries: int | None) -> Argv:
-        """Leave an entry pending with an idle time of idle_ms; the full lease makes it claimable at once.
+        """Leave an entry pending with an idle time of idle_ms.
 
+        With an idle time of a full lease, other consumers can claim the entry at once.
         deliveries: the count to restore for an entry that was not begun; None keeps the count.
         """
         count = () if deliveries is None else (b"RETRYCOUNT", b"%d" % deliveries)
         return (b"XCLAIM", *self._consumer_key, b"0", id, b"IDLE", b"%d" % idle_ms, *count, b"JUSTID")
 
     def make_pending_again(self, id: bytes, deliveries: int) -> Argv:
-        """Make an entry pending again."""
+        """Make an entry pending again, with this number of deliveries."""
         return (
             b"XCLAIM",
             *self._consumer_key,

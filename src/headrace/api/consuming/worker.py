@@ -66,9 +66,9 @@ class Worker:
         fetch_count: entries to fetch at a time; None: as many as are handled in about a tenth of a second,
             or the size of a batch.
         batches: next_action() returns a Batch and not a Delivery.
-        block: seconds without anything to do after which it is finished, even if retries wait; inf: never.
-        concurrency: how many threads or tasks call next_action(): it sets the size of the first batch, and so
-            many entries can be in flight at least.
+        block: seconds without work after which the worker finishes, even if retries wait; inf: never.
+        concurrency: how many threads or tasks call next_action(). At least this many entries can be in
+            flight. It is also the number of entries of the first fetch if fetch_count and batches are None.
         ordered_by: returns the hashable order key of an entry. Entries with an equal key are handled one by
             one in the order of the stream; while one waits for a retry, the later ones wait too.
         codec: decodes the stream's values.
@@ -143,7 +143,7 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it is ending: stop() was called, or `block` seconds passed without anything to do."""
+        """Whether the worker is ending: stop() was called, or `block` seconds passed without work."""
         return self._stopped_ms is not None
 
     @property
@@ -160,18 +160,18 @@ class Worker:
             if self._acks_overdue(now, ACK_BATCH_MAX):
                 return self._send_acks()
             if self._stopped_ms is not None:
-                return self._next_request(now)
+                return self._next_other_action(now)
             if self._must_check_gaps:
                 waits = now < self._retry_at_ms
                 return self._idle(now, self._retry_at_ms) if waits else self._request_gap_check()
             if self._batch_timer is not None:
-                return self._next_batch(now, complete=False) or self._next_request(now)
+                return self._next_batch(now, complete=False) or self._next_other_action(now)
             first = self._in_flight.first_ready()
             if first is not None and self._entry_requests.lease_is_valid(first, now):
                 self._in_flight.mark_running([first], now)
                 self._idle_since_ms = None
                 return first
-            return self._next_request(now)
+            return self._next_other_action(now)
 
     def _next_batch(self, now: int, complete: bool) -> Batch[Any] | SendRequests | None:
         """Return a batch that is full or due, or the requests that it needs first; None if there is none.
@@ -227,7 +227,7 @@ class Worker:
             or not 0 <= now - in_flight.first_unsent_ack_ms < ACK_DELAY_MS
         )
 
-    def _next_request(self, now: int) -> Action:
+    def _next_other_action(self, now: int) -> Action:
         """Return the next action that is not a ready delivery."""
         in_flight = self._in_flight
         if now < self._retry_at_ms:
@@ -302,7 +302,7 @@ class Worker:
         self._nothing_new = False
         self._claimed_since_fetch = False
         if until <= now:
-            return self._next_request(now)
+            return self._next_other_action(now)
         self._fetching = True
         self._fetch_started_ms = now
         words = self._requests.read_new(min(self._fetch_count, capacity))
@@ -340,7 +340,7 @@ class Worker:
     def handle_replies(self, action: SendRequests | BlockingRead, replies: Replies) -> SendRequests | None:
         """Process the replies to an action; return the request that follows at once.
 
-        Raises like handle_request_error().
+        An error reply that the action does not handle goes to handle_request_error(), which may raise it.
         """
         with self._lock:
             if not action.handles_errors:
@@ -382,21 +382,21 @@ class Worker:
         with self._lock:
             if self._stopped_ms is None:
                 self._stopped_ms = self._clock()
-            self._changed()
+            self._notify_change()
 
-    def _changed(self) -> None:
+    def _notify_change(self) -> None:
         self.revision += 1
         self.on_change()
 
     # Settle a delivery. Only the first call has an effect.
 
     def ack(self, work: DeliveryOrBatch | Sequence[Delivery[Any]]) -> None:
-        """Record that entries are done, even if their lease was lost: then they are not handled again."""
+        """Record that entries are done; they are acknowledged even if their lease was lost."""
         with self._lock:
             for delivery in deliveries_of(work):
                 if delivery.state == RUNNING:
                     self._in_flight.ack(delivery)
-            self._changed()
+            self._notify_change()
 
     def record_failure(self, work: DeliveryOrBatch | Sequence[Delivery[Any]], error: BaseException) -> None:
         """Record that the handler raised: retry after the back-off, or move entries to the dead letters.
@@ -428,7 +428,7 @@ class Worker:
     ) -> None:
         """Deliver entries again after `after` seconds; None for the back-off.
 
-        Raises UsageError if that is not a number.
+        Raises UsageError if `after` is not a number.
         """
         if after is not None and not (isinstance(after, int | float) and after == after):  # not a NaN
             raise UsageError(f"retry(after={after!r}): must be a number of seconds")
@@ -436,7 +436,7 @@ class Worker:
             for delivery in deliveries_of(work):
                 if delivery.state == RUNNING:
                     self._in_flight.retry_or_give_up(delivery, after, error, self._clock(), cause, level)
-            self._changed()
+            self._notify_change()
 
     def fail(
         self, work: DeliveryOrBatch | Sequence[Delivery[Any]], reason: str, cause: BaseException | None = None
@@ -446,7 +446,7 @@ class Worker:
             for delivery in deliveries_of(work):
                 if delivery.state == RUNNING:
                     self._in_flight.give_up(delivery, reason, self._clock(), cause)
-            self._changed()
+            self._notify_change()
 
     def abandon(self, work: DeliveryOrBatch) -> None:
         """Leave unfinished entries pending until their lease is over."""
@@ -454,7 +454,7 @@ class Worker:
             for delivery in deliveries_of(work):
                 if delivery.state == RUNNING:
                     self._in_flight.remove(delivery, LOST)
-            self._changed()
+            self._notify_change()
 
     # The requests. Each has a callback for its replies, and one for no reply.
 
@@ -567,7 +567,7 @@ class Worker:
         if len(entries) >= self._fetch_count:
             self._full_fetch_ms = now
         if in_flight.ready_count() > 1:
-            self._changed()
+            self._notify_change()
 
     def _on_fetch_failed(self) -> None:
         self._fetching = False

@@ -20,7 +20,7 @@ import redis.asyncio
 from redis.asyncio.connection import UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 
-from headrace.api.local.redispy import ConnectedDatabase, EngineConnectionBase, pool_settings, require_local
+from headrace.api.local.redispy import ConnectableDatabase, EngineConnectionBase, pool_settings, require_local
 from headrace.client import redis_clients
 from headrace.errors import DatabaseClosed
 
@@ -35,7 +35,7 @@ class EngineTransport(asyncio.Transport):
 
     def __init__(
         self,
-        database: ConnectedDatabase,
+        database: ConnectableDatabase,
         protocol: asyncio.StreamReaderProtocol,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -201,7 +201,7 @@ class AsyncEngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
         self._writer = asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def connection_class(database: ConnectedDatabase) -> type[AsyncEngineConnection]:
+def connection_class(database: ConnectableDatabase) -> type[AsyncEngineConnection]:
     """Return redis-py's asynchronous connection class bound to the database.
 
     Raises UsageError if the database is on a server.
@@ -212,7 +212,7 @@ def connection_class(database: ConnectedDatabase) -> type[AsyncEngineConnection]
 
 
 def async_client(
-    database: ConnectedDatabase,
+    database: ConnectableDatabase,
     *,
     pool_class: type[redis.asyncio.ConnectionPool] = redis.asyncio.ConnectionPool,
     single_connection_client: bool = False,
@@ -220,8 +220,8 @@ def async_client(
 ) -> redis.asyncio.Redis:
     """Return a redis.asyncio client of the engine. Settings are those of redis-py's connections and pools.
 
-    `await client.aclose()` closes its connections, not the database. For a database on a server it is
-    redis-py's client of that server, with the settings of its URL.
+    `await client.aclose()` closes its connections, not the database. For a database on a server, return
+    redis-py's client of that server, with the settings of the URL.
     """
     if database.backend.is_remote:
         return redis_clients.async_client(cast(Any, database.backend).url_or_client, **settings)  # type: ignore[no-any-return]

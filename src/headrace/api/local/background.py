@@ -18,14 +18,14 @@ class TimedDatabase(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """The clock by which it sleeps."""
+        """The clock by which the timer thread sleeps."""
 
     @property
     def closed_reason(self) -> str | None:
         """Why the database is closed; None if it is open."""
 
     def run_due(self) -> int:
-        """Do what is due; return the next time when something is due, or NEVER_MS. It raises nothing."""
+        """Run due tasks; return when the next is due, in Unix milliseconds, or NEVER_MS. Raises nothing."""
 
 
 class TimerThread:
@@ -60,7 +60,10 @@ class TimerThread:
 
 
 class BackgroundSync:
-    """An fsync while others write. The timer thread runs it, or the log if it needs the result earlier."""
+    """An fsync that runs while other threads write.
+
+    The timer thread runs the fsync. If the log needs the result earlier, the log runs the fsync.
+    """
 
     def __init__(self, file: File) -> None:
         self.file = file

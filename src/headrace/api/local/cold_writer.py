@@ -3,8 +3,9 @@
     timer thread  lock ─ copy some nodes ─ unlock
     a new thread                             write, sync, read back ─ lock ─ the nodes leave memory ─ unlock
 
-The nodes are read, and change, in memory until they are stored. Reads of cold entries load their run in the
-thread that reads, with the engine's lock: half a millisecond, mostly without the interpreter's lock.
+The nodes are read, and change, in memory until they are stored. A read of a cold entry loads the run of nodes
+that contains the entry. The reading thread does this with the engine's lock, in half a millisecond, mostly
+without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ColdWriter:
         self._ended = False
 
     def start(self, batch: Batch) -> None:
-        """Start to store a batch. Called with the engine's lock, when the last batch was placed."""
+        """Start to store a batch. Called with the engine's lock, when no other batch is being stored."""
         thread = threading.Thread(target=self._store, args=(batch,), name="headrace-cold", daemon=True)
         try:
             thread.start()
@@ -39,7 +40,7 @@ class ColdWriter:
             self._thread = thread
 
     def run_in_background(self, work: Callable[[], object]) -> None:
-        """Run the upkeep of files without the lock; in this thread if no other one can be started.
+        """Run work(), an upkeep of cold files, in a new thread; in this one if no thread can be started.
 
         Called with the engine's lock. After wait() it does nothing: another process may use the directory.
         """

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class EngineAccess(Protocol):
-    """One engine that several threads use. LocalEngine says which lock is taken first."""
+    """One engine that several threads use. See local_engine.py for the order of its locks."""
 
     durable_before_batch: int  # batches before this one are durable: see storage.py
 

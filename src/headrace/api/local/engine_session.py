@@ -33,13 +33,13 @@ class EngineSession:
         self._closed = False
         self._committed_offset = -1  # the session's last write offset that was committed
         self._session: Session = local_engine.run_locked(
-            lambda: local_engine.engine.session(now_ms=local_engine.now_ms())
+            lambda: local_engine.engine.create_session(now_ms=local_engine.now_ms())
         )
         self._session.transport = self
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed and nothing is left to receive."""
+        """Whether the session is closed and nothing is left to receive."""
         session = self._session
         if self._closed or session.killed or self._local_engine.closed_reason is not None:
             return True
@@ -68,8 +68,8 @@ class EngineSession:
     def receive(self, timeout: float | None) -> bytes:
         """Return all replies that were not received yet; b"" after `timeout` seconds without any.
 
-        None waits without limit. b"" is returned at once when `closed`. Raises NotOnDisk if a request that
-        was blocked has since changed data, and that is not durable yet.
+        A timeout of None waits without limit. If `closed`, return b"" at once. Raises NotOnDisk if a request
+        that was blocked has changed data since, and the change is not durable.
         """
         until = 0.0 if timeout is None else time.monotonic() + timeout
         while True:
@@ -117,7 +117,7 @@ class EngineSession:
         """Execute buffered requests up to one that blocks. Called with the engine's lock."""
         session, execute, next_request = self._session, self._local_engine.engine.execute, self._parser.next
         try:
-            while session.waiting is None and not session.closing:
+            while session.waiter is None and not session.closing:
                 words = next_request()
                 if words is None:
                     return

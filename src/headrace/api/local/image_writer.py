@@ -3,7 +3,7 @@
     this thread       lock ─ image ─ unlock ─ lock ─ some steps ─ unlock ─ pause ─ lock ─ some steps ─ ...
     encoder thread                                       └▶ compress, write ───────────────── sync
 
-The image is that of one moment (keyspace/keyspace_image.py). A slice of steps holds the engine's lock for
+The image shows one moment (keyspace/keyspace_image.py). A slice of steps holds the engine's lock for
 half a millisecond. A thread that waits for the lock gets it in the pause.
 """
 
@@ -77,7 +77,7 @@ def write_image(
         raise
     finally:
         with lock:
-            local_engine.engine.keyspace.release(image)
+            local_engine.engine.keyspace.release_image(image)
 
 
 def _start_encoder(file: File) -> EncoderThread:

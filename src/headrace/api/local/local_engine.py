@@ -4,9 +4,9 @@
     a blocked thread  ─ lock ─ execute: blocked ─ unlock ─ sleep on its wakeup ─ lock ─ take reply ─ unlock
 
 Two locks with one order: `lock` is the engine's and is held for one request. A thread that waits for the disk
-holds the storage's commit lock and takes the engine's inside of it, never the other way round. No thread
-sleeps, syncs or calls foreign code while it holds the engine's lock. Threads that a request unblocked are
-woken after the lock is released, and commit their own changes before they return.
+holds the storage's commit lock. It may take `lock` while it holds the commit lock, never the reverse. No
+thread sleeps, syncs or calls foreign code while it holds the engine's lock. Threads that a request unblocked
+are woken after the lock is released, and commit their own changes before they return.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.commands.stats import CommandRow
 from headrace.engine.engine import Engine
 from headrace.errors import CommandError, DatabaseClosed, HeadraceError
 from headrace.keyspace.keyspace_image import KeyspaceImage
-from headrace.resp.reply_reader import ReplyReader
+from headrace.resp.local_reply_reader import LocalReplyReader
 from headrace.visibility import Public
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class LocalEngine:
     idle_sessions: list[Session]
     timer: Public[TimerThread | None]  # once something is due
     durable_before_batch: Public[cython.longlong]  # batches before this one are durable: see storage.py
-    reader: ReplyReader
+    reader: LocalReplyReader
     closed_reason: str | None  # why the database is closed; None if it is open
     to_wake: list[Wakeable]  # once the lock is released
     sleeping_wakeups: dict[Wakeup, None]  # of threads in sleep()
@@ -78,7 +78,7 @@ class LocalEngine:
             elapsed_ms_function(clock),
             clock_change_checker(clock, engine.on_clock_set),
         )
-        self.lock, self.snapshot_lock, self.reader = Lock(), Lock(), ReplyReader()
+        self.lock, self.snapshot_lock, self.reader = Lock(), Lock(), LocalReplyReader()
         self.storage = self.timer = self.closed_reason = None
         self.is_remote, self.durable_before_batch, self.timer_due_ms = False, 0, NEVER_DUE_MS
         self.discarded_sessions, self.idle_sessions, self.to_wake = deque(), [], []
@@ -180,7 +180,7 @@ class LocalEngine:
         self.timer.wake()
 
     def run_due(self) -> int:
-        """Do what is due in the log and in memory; return the next time when something is due, or NEVER_MS.
+        """Run due tasks of log and engine; return when the next is due, in Unix milliseconds, or NEVER_MS.
 
         For the timer thread: an error is a bug, and is logged.
         """
@@ -197,7 +197,7 @@ class LocalEngine:
         return due
 
     def tick(self, now_ms: int) -> int:
-        """Do what is due by the clock; return the next time when something is due, or NEVER_MS."""
+        """Run due tasks of the engine; return when the next is due, in Unix milliseconds, or NEVER_MS."""
         engine: Engine = self.engine
         due: cython.longlong
         self.acquire()
@@ -232,7 +232,9 @@ class LocalEngine:
     @cython.cfunc
     def _take_session(self) -> Session:
         """Return a session for one request or one wait."""
-        return self.idle_sessions.pop() if self.idle_sessions else self.engine.session(now_ms=self.now())
+        return (
+            self.idle_sessions.pop() if self.idle_sessions else self.engine.create_session(now_ms=self.now())
+        )
 
     @cython.cfunc
     def _return_session(self, session: Session) -> cython.void:
@@ -279,10 +281,10 @@ class LocalEngine:
         """Execute a command, sleep if it blocks, commit, and return the reply. Raises CommandError."""
         if not argv:
             raise ValueError("a command needs at least a name")
-        return self._run(argv, stop, False)
+        return self._execute_and_commit(argv, stop, False)
 
     @cython.cfunc
-    def _run(self, argv: list[bytes], stop: Stop | None, quick: cython.bint) -> object:
+    def _execute_and_commit(self, argv: list[bytes], stop: Stop | None, quick: cython.bint) -> object:
         reply: object = None
         wakeup: Wakeup | None = None
         written: cython.longlong = -1
@@ -291,8 +293,8 @@ class LocalEngine:
             session: Session = self._take_session()
             before: cython.longlong = session.last_write_offset
             self.engine.execute(session, argv, self.now())
-            if session.waiting is None:
-                written = self._written_batch(session, before)
+            if session.waiter is None:
+                written = self._written_batch_number(session, before)
                 reply = self._take_reply(session)
             else:
                 wakeup = session.transport = Wakeup()
@@ -310,8 +312,8 @@ class LocalEngine:
         return reply_or_raise(reply)
 
     @cython.cfunc
-    def _written_batch(self, session: Session, before: cython.longlong) -> cython.longlong:
-        """Return the batch in which the session has written since `before`; -1 if it has not."""
+    def _written_batch_number(self, session: Session, before: cython.longlong) -> cython.longlong:
+        """Return the number of the batch in which the session has written since `before`; -1: none."""
         written: cython.longlong = session.last_write_offset
         return written if written != before or written == self.engine.effects.log_offset else -1
 
@@ -337,19 +339,19 @@ class LocalEngine:
             stop.add_wakeup(wakeup)
         try:
             while not answered:
-                waiter = session.waiting
+                waiter = session.waiter
                 if waiter is not None:
                     self.clock.sleep(wakeup, waiter.deadline or NEVER_MS)
                 self.acquire()
                 try:
-                    if session.waiting is not None and stop is not None and stop.is_set():
+                    if session.waiter is not None and stop is not None and stop.is_set():
                         self.engine.unblock(session)
-                    if session.waiting is not None:
+                    if session.waiter is not None:
                         self.adjust_to_clock()
                         self.engine.tick(self.now())
-                    answered = session.waiting is None
+                    answered = session.waiter is None
                     if answered:
-                        written = self._written_batch(session, before)
+                        written = self._written_batch_number(session, before)
                         reply = self._take_reply(session)
                 finally:
                     self.release()
@@ -395,7 +397,7 @@ class LocalEngine:
                     rejection = next(filter(is_error_reply, replies), done)
                 else:
                     replies = done
-            written = self._written_batch(session, before)
+            written = self._written_batch_number(session, before)
             self._return_session(session)
         finally:
             self.release()
@@ -410,7 +412,7 @@ class LocalEngine:
         A blocking command times out at once, as in MULTI: no other request could unblock it.
         """
         self.engine.execute(session, argv, now)
-        if session.waiting is not None and not self.engine.unblock(session):
+        if session.waiter is not None and not self.engine.unblock(session):
             self.engine.close(session)
             return CommandError(PAUSED_MESSAGE)
         return self.reader.read_reply(session.reply)
@@ -427,7 +429,7 @@ class LocalEngine:
         """Execute XADD; return the ID, or None if NOMKSTREAM or IFLAST prevented the add."""
         argv: list[bytes] = [XADD, key, *options, id] if options else [XADD, key, id]
         field_encoding.append_fields(argv, fields)
-        reply: Any = self._run(argv, None, not options)
+        reply: Any = self._execute_and_commit(argv, None, not options)
         return reply  # type: ignore[no-any-return]
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
@@ -448,7 +450,7 @@ class LocalEngine:
             before: cython.longlong = session.last_write_offset
             session.queue = queue
             replies = self._execute_without_waiting(session, [b"EXEC"], self.now())
-            written = self._written_batch(session, before)
+            written = self._written_batch_number(session, before)
             self._return_session(session)
         finally:
             self.release()
@@ -511,7 +513,7 @@ class LocalEngine:
             self.storage.close()
 
     def close_after_fork(self, reason: str) -> None:
-        """Close it in a forked child. It takes no lock, because a thread of the parent may hold it."""
+        """Close the engine in a forked child, without a lock: a thread of the parent may hold the lock."""
         self.closed_reason = reason
         if self.storage is not None:
             self.storage.close_without_writing()

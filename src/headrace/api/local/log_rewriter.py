@@ -6,7 +6,7 @@
     lock      rename the manifest that names the base                                         no time
     no lock   remove the older files                                                          a while
 
-An automatic rewrite runs in a thread of its own. Its failure is logged, and it is repeated.
+An automatic rewrite runs in a thread of its own. If it fails, the error is logged and the rewrite is retried.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class LogRewriter:
             log.commit(storage.uncommitted_effects, images[0].now_ms)
 
         try:
-            log.check_files(0, force=True)
+            log.give_up_if_files_changed(0, force=True)
             log.restore_directory()
             return log.begin_rewrite(unlocked=self._unlocked, freeze=freeze), images[0]
         except BaseException as error:
@@ -178,4 +178,4 @@ class LogRewriter:
 
     def _release_image(self, image: KeyspaceImage) -> None:
         with self.storage.local_engine.lock:
-            self.storage.local_engine.engine.keyspace.release(image)
+            self.storage.local_engine.engine.keyspace.release_image(image)

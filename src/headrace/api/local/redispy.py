@@ -34,7 +34,7 @@ RETRIES = 3
 ENGINE_ADDRESS = "the engine in this process"
 
 
-class ConnectedDatabase(Protocol):
+class ConnectableDatabase(Protocol):
     """What the connections of redis-py need of a Database."""
 
     @property
@@ -134,7 +134,7 @@ class EngineConnectionBase:
     connection_class() makes a subclass for each Database.
     """
 
-    database: ConnectedDatabase
+    database: ConnectableDatabase
     port = 0
 
     def __init__(
@@ -167,7 +167,7 @@ class EngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
     def can_read(self, timeout: float | None = 0) -> bool:
         """Return whether there is something to read.
 
-        redis-py asks the kernel; this asks the parser and the socket.
+        redis-py asks the kernel; this method asks the parser and the EngineSocket.
         """
         if self._sock is None:
             self.connect()  # type: ignore[no-untyped-call]
@@ -186,13 +186,13 @@ class EngineConnection(EngineConnectionBase, UnixDomainSocketConnection):
         return isinstance(buffer, redis._parsers.socket.SocketBuffer) and buffer.unread_bytes() > 0
 
 
-def connection_class(database: ConnectedDatabase) -> type[EngineConnection]:
+def connection_class(database: ConnectableDatabase) -> type[EngineConnection]:
     """Return redis-py's connection class bound to the database. Raises UsageError if it is on a server."""
     require_local(database)
     return type("EngineConnection", (EngineConnection,), {"database": database, "__module__": __name__})
 
 
-def require_local(database: ConnectedDatabase) -> None:
+def require_local(database: ConnectableDatabase) -> None:
     """Raise UsageError unless the engine is in this process."""
     if database.backend.is_remote:
         raise UsageError("the database is on a server: pass the URL of the server instead")
@@ -204,7 +204,7 @@ def pool_settings(settings: dict[str, Any], retry: type[Any] = Retry) -> dict[st
 
 
 def client(
-    database: ConnectedDatabase,
+    database: ConnectableDatabase,
     *,
     pool_class: type[redis.ConnectionPool] = redis.ConnectionPool,
     single_connection_client: bool = False,

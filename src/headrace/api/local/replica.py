@@ -5,9 +5,10 @@
        └── after a pause, which grows while the attempts fail
 
 One thread does all of it. It holds the engine's lock only while it applies a piece of the stream, and while a
-loaded snapshot replaces the old data, which are served until then. The database's own log is rewritten after
-that, before the first change of the stream: so it always describes one state of the primary. When the
-database is closed, the log gets the position of the data. When it is opened again, the copy continues there.
+loaded snapshot replaces the old data, which are served until then. After that the database's own log is
+rewritten, before the first change of the stream is applied. So the log always describes one state of the
+primary. When the database is closed, the log gets the position of the data. When the database is opened
+again, the copy continues there.
 """
 
 from __future__ import annotations
@@ -267,7 +268,7 @@ class Replica:
         self._history = history
         if self._tail is not None:
             self._tail.mark_impossible()
-        set_dialect(self._applier, self._link.stream_dialect, None)
+        set_dialect(self._applier, self._link.replication_dialect, None)
 
     def on_snapshot_begins(self, history: str, offset: int) -> None:
         """Open a file for the snapshot."""
@@ -320,9 +321,9 @@ class Replica:
             engine.keyspace.replace_databases(keyspace)
             self._history, self._offset = self._snapshot_position[0] or None, self._snapshot_position[1]
             self._applier.is_torn = False
-            set_dialect(self._applier, link.stream_dialect, loaded)
+            set_dialect(self._applier, link.replication_dialect, loaded)
             self._applier.select(selected_database(loaded))
-            engine.after_replay()
+            engine.after_nonclient_change()
 
         self._close_file()
         if self._tail is not None:
@@ -335,5 +336,5 @@ class Replica:
         if self.local_engine.storage is not None:
             self.local_engine.storage.rewrite_outdated_log()
         self._skipped_keys = dict(loaded.skipped_key_counts)
-        LOG.info("loaded %d keys of %s", loaded.keys, self.display_url)
+        LOG.info("loaded %d keys of %s", loaded.key_count, self.display_url)
         link.on_snapshot_loaded(self._now())

@@ -95,7 +95,7 @@ class Storage:
             policy=policy,
             sync_later=self._sync_later,
             has_sync_waiters=lambda: self.local_engine.engine.has_sync_waiters(),
-            on_report=self._on_report,
+            on_failure_changed=self._on_log_failure_changed,
         )
         self.cold_files = self.log.cold_files = ColdFiles(files, self.log_file_names.cold_directory)
         self.object_uploader = (
@@ -122,13 +122,16 @@ class Storage:
     # Opening and closing.
 
     def load(self, engine: Engine, now_ms: int) -> RecoveryResult:
-        """Load the files into the empty engine; the log continues after them. Raises HeadraceError."""
+        """Load the files into the empty engine; the log continues after them.
+
+        Raises HeadraceError if another process has the directory, or a file cannot be read.
+        """
         try:
             with explain_disk_errors(self.files):
                 self.files.lock()
                 prepare_cold_directory(self.files, self.log_file_names, self.cold_files)
                 if self.object_uploader is not None:
-                    self.object_uploader.attach()
+                    self.object_uploader.attach_store()
                 found = self._recover(engine, now_ms)
         except BaseException:
             self.close_without_writing()
@@ -146,7 +149,7 @@ class Storage:
         engine.stats.reset()
         engine.set_effect_recording(True)
         if self.object_uploader is not None:
-            self.object_uploader.begin()
+            self.object_uploader.start_thread()
         return found
 
     def attach(self, local_engine: EngineAccess) -> None:
@@ -216,7 +219,7 @@ class Storage:
             if self.closed:
                 return
             try:
-                self.log.check_files(0, force=True)
+                self.log.give_up_if_files_changed(0, force=True)
                 if self.log.needs_rewrite:
                     self._rewrite_at_once()
                 self._write()
@@ -270,11 +273,11 @@ class Storage:
         with self.local_engine.lock:
             self.take_effects()
         now_ms = self.local_engine.engine.keyspace.now
-        self.log.check_files(now_ms)
+        self.log.give_up_if_files_changed(now_ms)
         return self.log.commit(self.uncommitted_effects, now_ms)
 
     def take_effects(self) -> None:
-        """Move the engine's effects to `uncommitted_effects`. One statement: see aof/log.py, 7."""
+        """Move the engine's effects to `uncommitted_effects` in one statement (invariant 7 of aof/log.py)."""
         effects = self.local_engine.engine.effects
         effects.log_offset = self.batch_count + 1
         self.batch_count, self.uncommitted_effects, effects.items[:] = (
@@ -298,7 +301,7 @@ class Storage:
         if failure or log.reported_failure:
             log.report_failure()
 
-    def _on_report(self, failure: str) -> None:
+    def _on_log_failure_changed(self, failure: str) -> None:
         """Reject writes for this failure of the log, or accept them if it is empty."""
         with self.local_engine.lock:
             self.local_engine.engine.write_gate.reject_writes(error_reply_for(failure) if failure else None)
@@ -310,7 +313,7 @@ class Storage:
     # Work of the timer thread.
 
     def tick(self, now_ms: int) -> int:
-        """Sync what is due and retry what failed; return the next time when something is due, or NEVER_MS."""
+        """Run due syncs and retries; return when the next is due, in Unix milliseconds, or NEVER_MS."""
         with self.lock:
             if self.closed:
                 return NEVER_MS
@@ -488,5 +491,5 @@ class LibraryServerInterface(ServerInterface):
         return b"Background append only file rewriting started"
 
     def synced_log_offset(self) -> int:
-        """Return the number of synced batches; -1 without a log."""
+        """Return the number of synced batches, which effects.log_offset counts here; -1 without a log."""
         return -1 if self.storage is None else self.storage.synced_before_batch

@@ -8,11 +8,11 @@ import pyarrow.fs as pafs
 from rich.console import Console
 
 from headrace.archive.delta_log import LOG_DIRECTORY, DeltaLog, read_log
-from headrace.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_files
-from headrace.archive.location import ArchiveLocation, store_errors_explained
+from headrace.archive.files import Archive, ArchivedFile, highest_ids, read_archive, read_file_list
+from headrace.archive.location import ArchiveLocation, explain_store_errors
 from headrace.archive.unreferenced_files import (
+    FileWithUnarchivedEntries,
     PresentFile,
-    UnarchivedEntries,
     old_and_orphan_files,
     present_files,
     unarchived_entries,
@@ -59,7 +59,7 @@ def archives_below(location: ArchiveLocation, depth: int = ARCHIVE_DEPTH_MAX) ->
     Raises:
         HeadraceError: if the store fails.
     """
-    with store_errors_explained(location):
+    with explain_store_errors(location):
         try:
             found = location.filesystem().get_file_info(pafs.FileSelector("", allow_not_found=True))
         except PermissionError:
@@ -88,7 +88,7 @@ def check_archive(location: ArchiveLocation, console: Console) -> None:
     log = read_log(location)
     for damage in log.damages:
         console.print(line((f"{damage}; {damage.remedy}", "red")), soft_wrap=True)
-    files = read_files(location)
+    files = read_file_list(location)
     damaged, rows = check_current_files(files, console)
     archive = None if damaged else read_archive(location)  # it may have to open files
     mismatches = [] if archive is None else position_mismatches(archive)
@@ -168,15 +168,17 @@ def print_unreferenced(
     log: DeltaLog,
     console: Console,
 ) -> bool:
-    """Print the files that the table does not refer to; return whether any has entries that it lacks.
+    """Print the files that the table does not refer to.
 
-    Without `archive` (None if files are damaged) that is not known, and False is returned.
+    Returns:
+        Whether one of these files has entries that the table lacks; always False without `archive`, which is
+        None if files are damaged.
     """
     current = {file.path for file in files}
     known, unknown = old_and_orphan_files(present, current, log.referenced_paths)
     print_files(known, "that were replaced or deleted, kept a week for readers of older versions", console)
     notes: dict[str, str] = {}
-    later: dict[str, list[UnarchivedEntries]] = {}
+    later: dict[str, list[FileWithUnarchivedEntries]] = {}
     for file in unknown:
         if archive is None:
             break

@@ -14,15 +14,15 @@ ARCHIVE_DEPTH_MAX = 3  # folders below a directory, in search of archives
 
 
 def is_archive(file: str) -> bool:
-    """Return whether this is a Delta table, or a URL, which only an archive has."""
+    """Return whether the path is a Delta table, or a URL: only archives have URLs."""
     return SCHEME_PATTERN.match(file) is not None or os.path.isdir(os.path.join(file, DELTA_LOG))
 
 
 def holds_archives(file: str) -> bool:
-    """Return whether this is an archive, or a directory with archives and without a log or a snapshot.
+    """Return whether the path is an archive, or a directory that has archives and no log or snapshot.
 
     Raises:
-        UsageError: if it is a directory with none of them.
+        UsageError: if it is a directory that has no archive, log or snapshot.
         HeadraceError: if the directory cannot be read.
     """
     if is_archive(file) or not os.path.isdir(file):

@@ -26,7 +26,7 @@ from headrace.plurals import plural
 ENTRIES_PER_PIPELINE = 500
 READ_BYTES = 1 << 18
 LINE_BYTES_MAX = 64 << 20  # bytes of one line of JSON
-TAIL_KEYS = {"stream", "id", "fields"}  # the keys of a line of `tail --json`
+TAIL_JSON_KEYS = {"stream", "id", "fields"}  # the keys of a line of `tail --json`
 ID_PATTERN = re.compile(rb"[0-9]+-[0-9]+")
 Fields = list[bytes]  # a flat list of names and values
 
@@ -265,7 +265,7 @@ def fields_from_json(value: Any) -> Fields:
     if not isinstance(value, dict):
         raise ValueError(f'expected a JSON object, such as {{"item": "pear"}}, not {type(value).__name__}')
     pairs: Any = value
-    if set(value) == TAIL_KEYS and isinstance(value["fields"], dict | list):
+    if set(value) == TAIL_JSON_KEYS and isinstance(value["fields"], dict | list):
         pairs = value["fields"]
     if isinstance(pairs, dict):
         pairs = [pair for pair in pairs.items() if pair[1] is not None]

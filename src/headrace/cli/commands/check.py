@@ -66,14 +66,14 @@ Examples:
 )
 @cold_store_option
 def command(file: str, fixing: bool, storage_options: tuple[str, ...], cold_store: str) -> int:
-    """Check a snapshot, a log, or a directory with one, of Headrace, Redis or Valkey; or archives.
+    """Check a snapshot or a log of Headrace, Redis or Valkey, or archives.
 
-    All archives in a directory are checked.
+    FILE may also be a directory with a snapshot or a log. In a directory of archives all are checked.
 
-    Prints what the files contain and where they are damaged. Nothing is changed without --fix, and data of
-    types that Headrace does not support are no damage that --fix cuts off. The exit code is 0 if all is good,
-    1 if a file is damaged, has such data, or is in an object store and was not read, and 2 if there is
-    nothing to check.
+    Prints what the files contain and where they are damaged. Nothing is changed without --fix. Data of types
+    that Headrace does not support are reported, but --fix does not cut them off. The exit code is 1 if a file
+    is damaged, has such data, or is in an object store and was not read. It is 2 if there is nothing to
+    check, and 0 if all is good.
     """
     console = Console(highlight=False)
     if holds_archives(file):
@@ -163,7 +163,7 @@ def print_report(report: CheckReport, console: Console) -> None:
     table.add_column("records", justify="right")
     table.add_column("state")
     for file in report.files:
-        records = f"{file.records:,}" if file.records or not file.version else ""
+        records = f"{file.record_count:,}" if file.record_count or not file.version else ""
         state = Text(file.state, STYLE_BY_FILE_STATE[file.state])
         name, version = line(os.path.basename(file.path)), line(file.version)
         table.add_row(name, f"{file.size:,}", version, records, state)
@@ -172,8 +172,8 @@ def print_report(report: CheckReport, console: Console) -> None:
         print_origin(file, console)
     if report.databases:
         console.print(keys_table(report))
-    if report.commands:
-        names = (f"{name} {count:,}" for name, count in report.commands.most_common())
+    if report.command_counts:
+        names = (f"{name} {count:,}" for name, count in report.command_counts.most_common())
         console.print(line(("records of ", "dim"), ", ".join(names)), soft_wrap=True)
     if report.foreign_counts:
         console.print(

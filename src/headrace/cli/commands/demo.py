@@ -48,7 +48,7 @@ ARCHIVE_BATCHES = 3
 ENTRY_BYTES = 101  # of a flight in the stream
 MOVE_TO_FILES_S = 30.0  # until a busy machine has moved what is above the limit
 MOVE_POLL_S = 0.05
-STREAM_TO_HOT_MEMORY = 12  # the server keeps a twelfth of the stream in memory
+STREAM_TO_HOT_MEMORY_RATIO = 12  # the server keeps a twelfth of the stream in memory
 
 INDENT = " " * 11
 PORT = 7777  # the default of serve, load and archive
@@ -93,7 +93,7 @@ def command(output: Path, rows: int) -> None:
     started = time.monotonic()
     prepare_output(output)
     console.print("[bold]A year of flights out of New York[/], through a stream and Spark\n")
-    hot_bytes = max(rows * ENTRY_BYTES // STREAM_TO_HOT_MEMORY, 1 << 16)
+    hot_bytes = max(rows * ENTRY_BYTES // STREAM_TO_HOT_MEMORY_RATIO, 1 << 16)
     with temporary_server("--stream-hot-memory", str(hot_bytes)) as url:
         with Servers(url, reconnect_timeout=0) as servers:
             loaded = load_flights(console, servers, rows)

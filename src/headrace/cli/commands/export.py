@@ -60,10 +60,10 @@ Examples:
 def command(source: str, file: str, overwrite: bool, hot_memory: str, cold_store: str) -> None:
     """Write all data into a snapshot that redis-server 7.0 and later versions load.
 
-    The source is the data directory of a server that is not running, or the URL of one that is: that sends
-    its data as to a replica. Entries in cold files become part of the snapshot.
+    The source is the data directory of a stopped server, or the URL of a running one. A running server sends
+    its data as it does to a replica. Entries in cold files become part of the snapshot.
 
-    FILE gets its name when it is complete and on the disk.
+    FILE appears under its name only when it is complete and synced to the disk.
     """
     limit = parse_hot_memory(hot_memory)
     is_url = "://" in source
@@ -135,7 +135,7 @@ def export_directory_and_describe(
             temporary,
             now_ms,
             lambda done, read: display.update(writing, completed=read, size=format_size(done)),
-        ).keys
+        ).key_count
     return f"{plural(keys, 'key')}, {plural(runs, 'cold run')}, "
 
 

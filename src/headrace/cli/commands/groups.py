@@ -71,7 +71,10 @@ def consumers_of(client: StreamClient, group: bytes) -> list[ConsumerStats]:
 
 
 def oldest_idle_ms(client: StreamClient, group: bytes) -> int | None:
-    """Return the ms since the first pending entry was delivered; None without one, or after XNACK."""
+    """Return the milliseconds since the first pending entry was last delivered.
+
+    None if no entry is pending, or if XNACK released the first one.
+    """
     first = client.call("XPENDING", client.key, group, "-", "+", 1)
     return first[0][2] if first and first[0][2] >= 0 else None
 

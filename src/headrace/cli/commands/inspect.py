@@ -27,7 +27,7 @@ from headrace.errors import UsageError, os_error_text
 from headrace.pipeline.shared.stream_selection import no_such_stream_error
 from headrace.plurals import plural
 
-BYTES_MAX = 64 << 20  # of a stream that is fetched without --large
+FETCHED_BYTES_MAX = 64 << 20  # of a stream that is fetched without --large
 SVG_WIDTH = 118  # characters
 PARTS = ("tree", "node", "groups")
 
@@ -118,17 +118,17 @@ def fetch_stream_snapshot(key: str, url: str, large: bool) -> StreamSnapshot:
                 raise no_such_stream_error(servers, key)
             raise UsageError(f"{where}: {key!r} is not a stream but a {kind.decode()}")
         used = client.memory_usage(name) or 0
-        if used > BYTES_MAX and not large:
+        if used > FETCHED_BYTES_MAX and not large:
             raise UsageError(
                 f"{where}: {key!r} takes {styles.format_size(used)} of memory, which the server would copy; "
                 "use --large"
             )
         about = client.xinfo_stream(name)
-        cold = ColdStats(*(int(about.get(f"cold-{what}", 0)) for what in ColdStats._fields))
-        if cold.bytes > BYTES_MAX and not large:
+        cold = ColdStats(*(int(about.get(f"cold-{what}", 0)) for what in ("entries", "bytes", "files")))
+        if cold.memory_bytes > FETCHED_BYTES_MAX and not large:
             raise UsageError(
-                f"{where}: {key!r} takes {styles.format_size(cold.bytes)} in files, which the server would "
-                "copy; use --large"
+                f"{where}: {key!r} takes {styles.format_size(cold.memory_bytes)} in files, which the server "
+                "would copy; use --large"
             )
         payload = client.dump(name)
         if payload is None:
@@ -165,7 +165,9 @@ def draw(
         title = (
             f"node {chosen} of {len(snapshot.packed_nodes)}, {pack.id}: {what}, {plural(pack.live, 'entry')}"
         )
-        picture = NodePicture(pack.parts, entries) if pack.cold_run is None else cold_run_table(pack.cold_run)
+        picture = (
+            NodePicture(pack.parse(), entries) if pack.cold_run is None else cold_run_table(pack.cold_run)
+        )
         parts.append(framed(picture, title))
     if "groups" in only:
         count = plural(snapshot.stream.group_count, "group")
@@ -193,8 +195,8 @@ def summary(snapshot: StreamSnapshot) -> Text:
     if length:
         text.append(f", {data / length:.1f} bytes an entry", styles.GREY)
     text.append(f"; last ID {stream.last_id()}, {stream.entries_added:,} added in all", styles.GREY)
-    if snapshot.cold is not None:
-        text.append("\n").append_text(cold_text(snapshot.cold, snapshot.cold_file_names))
+    if snapshot.cold_stats is not None:
+        text.append("\n").append_text(cold_text(snapshot.cold_stats, snapshot.cold_file_names))
     if stream.rules is not None:
         text.append("\n").append_text(rules_text(stream.rules))
     return text

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from redis.exceptions import ResponseError
 
-from headrace.archive.release import iter_watermarks
 from headrace.archive.watermark import Watermark
+from headrace.archive.watermark_release import iter_watermarks
 from headrace.cli.options.completion import complete_streams
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.printing import bytes_to_json, id_time, print_json, print_table

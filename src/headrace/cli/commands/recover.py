@@ -61,9 +61,9 @@ Examples:
 def command(file: str, show: bool, adding: bool, with_removed: bool, url: str) -> None:
     """List entries that a former primary had and its new primary lacks, or add them again.
 
-    A server that was a primary saves such entries in its data directory before it loads the data of another
-    one, and logs the name of the file. FILE.added counts what --add has added, so that a run that was
-    interrupted can be repeated.
+    A former primary saves such entries in its data directory before it loads the data of its new primary. It
+    logs the name of the file. FILE.added counts the entries that --add has added, so an interrupted run can
+    be repeated.
     """
     if show and adding:
         raise UsageError("--show and --add exclude each other")

@@ -24,7 +24,8 @@ from headrace.suggestions import suggestion_suffix
 TITLES = ("of", "rule", "value", "what the server does")
 MILLISECONDS_UNIT = "milliseconds"
 EXAMINED_PENDING_MAX = 10_000  # entries of a group that are looked at
-RELEASED_MS_MAX = 1000  # an entry with a delivery time of at most this was released: real times are later
+# An entry with a delivery time of at most this was released: real times are later.
+RELEASED_DELIVERY_TIME_MS_MAX = 1000
 
 
 @click.command(
@@ -178,7 +179,7 @@ def explain_withheld_entries(client: StreamClient, group: dict[str, Any]) -> Any
         shown = f"of the pending entries of group {name}"
     seconds, micros = client.call("TIME")
     now = int(seconds) * 1000 + int(micros) // 1000
-    released = [not row[1] or row[2] >= now - RELEASED_MS_MAX for row in rows]
+    released = [not row[1] or row[2] >= now - RELEASED_DELIVERY_TIME_MS_MAX for row in rows]
     waits = [row[3] == 0 and not free for row, free in zip(rows, released, strict=True)]
     if "ORDERED-BY" in rules and any(waits):
         field = printable(rules["ORDERED-BY"])

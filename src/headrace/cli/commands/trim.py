@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from headrace.archive.location import ArchiveLocation
-from headrace.archive.release import delete_watermarks
+from headrace.archive.watermark_release import delete_watermarks
 from headrace.cli.options.option_types import ArchivePath, optional_archive, quiet_option, storage_option
 from headrace.cli.options.server_options import url_option
 from headrace.cli.output.progress import progress_bar

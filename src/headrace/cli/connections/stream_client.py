@@ -83,7 +83,8 @@ class StreamClient:
 
         Raises:
             redis.ResponseError: if the server rejects it.
-            PipelineNotExecuted, redis.ConnectionError: as send_pipeline() does.
+            PipelineNotExecuted: if the server did not execute it, such as a write to a replica.
+            redis.ConnectionError: if the connection was lost; the command may have been executed.
         """
         [reply] = self.send_pipeline([words])
         if isinstance(reply, Exception):
@@ -115,12 +116,12 @@ class StreamClient:
                     delay.wait_or_raise(error)
                 except ServerUnavailable:
                     executed = [reply for number, reply in enumerate(replies) if number not in left]
-                    raise PipelineNotExecuted(self._describe(error), executed) from error
+                    raise PipelineNotExecuted(self._describe_error(error), executed) from error
             except BaseException:
                 self.close()  # replies may still be on their way
                 raise
 
-    def _describe(self, error: ServerUnavailable) -> str:
+    def _describe_error(self, error: ServerUnavailable) -> str:
         """Return the text of the error, with the address of the primary if the server is a replica."""
         if not str(error).startswith("READONLY"):
             return str(error)

@@ -92,7 +92,7 @@ def delays_by_hour(
     """
     windows: dict[Window, Delays] = {}
 
-    def keep(changed: DataFrame, number: int) -> None:
+    def store_windows(changed: DataFrame, number: int) -> None:
         for row in changed.collect():
             windows[Window(row.start, row.hour, row.carrier)] = Delays(
                 row.flights, row.departed, row.late, row.minutes or 0
@@ -116,7 +116,7 @@ def delays_by_hour(
         .withColumn("hour", F.hour("window.start"))
         .drop("window")
         .writeStream.outputMode("update")
-        .foreachBatch(keep)
+        .foreachBatch(store_windows)
         .trigger(availableNow=True)
         .start()
     )

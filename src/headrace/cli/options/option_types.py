@@ -47,7 +47,7 @@ def with_storage_options(location: ArchiveLocation, pairs: tuple[str, ...]) -> A
     """Return a location with the values of --storage-option.
 
     Raises:
-        UsageError: if one is not KEY=VALUE, or the archive is a directory.
+        UsageError: if a pair is not KEY=VALUE, or if there are pairs and the archive is a directory.
     """
     options = {}
     for pair in pairs:
@@ -63,7 +63,8 @@ def optional_archive(location: ArchiveLocation | None, pairs: tuple[str, ...]) -
     """Return the location of --archive with the values of --storage-option; None if it is not given.
 
     Raises:
-        UsageError: as with_storage_options(), or if there are options and no archive.
+        UsageError: if a pair is not KEY=VALUE, or if there are pairs and the archive is a directory or is
+            not given.
     """
     if location is None and pairs:
         raise UsageError("--storage-option is for an archive in an object store: give it with --archive")

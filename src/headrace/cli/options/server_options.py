@@ -37,5 +37,5 @@ def url_option(command: C) -> C:
 
 
 def chosen_url(context: click.Context, given: str | None) -> str | None:
-    """Return the URL for a command; during shell completion the option's own value."""
+    """Return the resolved URL for a command; during shell completion the value of --url, unresolved."""
     return given if context.resilient_parsing else resolve_url(given, context.meta.get(PROFILE_KEY))

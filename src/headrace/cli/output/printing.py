@@ -104,7 +104,10 @@ def fields_to_json(fields: Sequence[bytes]) -> Any:
 
 
 def bytes_from_json(value: Any) -> bytes:
-    """Return the bytes of a value of `bytes_to_json`; of another value its JSON text, like `headrace load`.
+    """Convert a JSON value to the bytes of a field.
+
+    Values that `bytes_to_json` returned are converted back. A number, list or other object becomes its JSON
+    text, as in `headrace load`.
 
     Raises:
         ValueError: if the value is null, contains half of a surrogate pair, or is not valid base64.

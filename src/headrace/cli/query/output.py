@@ -38,16 +38,18 @@ def print_notes(errors: Console, view: StreamView) -> None:
     )
     is_whole = set(view.fields) <= set(view.columns.names)  # SELECT *
     notes = []
-    lacking = f"{plural(table.unread_files, 'archived file')} not sampled" if table.unread_files else ""
-    if table.sampled_entries and columns:
-        count = plural(table.sampled_entries, "entry")
+    lacking = (
+        f"{plural(table.unread_file_count, 'archived file')} not sampled" if table.unread_file_count else ""
+    )
+    if table.sampled_entry_count and columns:
+        count = plural(table.sampled_entry_count, "entry")
         notes.append(
             f"{columns} (from {'; '.join(filter(None, [count, lacking]))}; --fields sets other types)"
         )
     elif lacking and is_whole:
         notes.append(f"{lacking}; --fields 'infer, NAME TYPE' adds a field that only they have")
-    if view.removed_entries:
-        lost = plural(view.removed_entries, "entry")
+    if view.removed_entry_count:
+        lost = plural(view.removed_entry_count, "entry")
         notes.append(
             f"{lost} added earlier, then trimmed or deleted, not read (--archive reads archived ones)"
         )

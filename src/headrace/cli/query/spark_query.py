@@ -50,7 +50,7 @@ def stream_names(url: str | None) -> Iterator[str]:
     """Return the names of the server's streams; connect when the first one is requested."""
     if url is not None:
         with servers_at(url) as servers:
-            yield from servers.scan(".*")
+            yield from servers.matching_streams(".*")
 
 
 def print_result(errors: Console, result: DataFrame, limit: int, form: str | None, time_zone: str) -> None:

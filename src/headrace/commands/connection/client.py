@@ -8,9 +8,9 @@ import cython
 
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64, parse_timeout
 from headrace.commands.call import Call
+from headrace.commands.command_rows import help_row
 from headrace.commands.connection import client_tracking
 from headrace.commands.connection.connection import checked_client_name, is_printable
-from headrace.commands.rows import help_row
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, UnknownSubcommand, to_text
@@ -130,7 +130,7 @@ def run_setinfo(call: Call) -> None:
 def watch_and_wait_bytes(session: Session) -> int:
     """Return the memory of the keys that the session watches or is blocked on."""
     watched = 0 if session.watch is None else session.watch.memory_bytes
-    return watched + (0 if session.waiting is None else session.waiting.memory_bytes())
+    return watched + (0 if session.waiter is None else session.waiter.memory_bytes())
 
 
 def list_line(session: Session, now: int, buffers: tuple[int, int] = NO_BUFFER_BYTES) -> bytes:
@@ -180,7 +180,7 @@ def list_flags(session: Session) -> bytes:
         (b"O", session.monitoring),
         (b"P", session.subscription_count > 0),
         (b"x", session.queue is not None),
-        (b"b", session.waiting is not None),
+        (b"b", session.waiter is not None),
         (b"t", tracking is not None and tracking.is_on),
         (b"R", tracking is not None and tracking.redirect_broken),
         (b"B", tracking is not None and tracking.broadcasting),
@@ -276,7 +276,7 @@ def parse_kill(call: Call) -> tuple[list[Callable[[Session], bool]], bool]:
             keep.append(_is_equal(lambda s: s.user_name, user))
         elif arguments.take_option(b"MAXAGE"):
             age = _positive(arguments.next_argument(), MaxAgeNotAnInteger, MaxAgeTooSmall)
-            keep.append(_created_until(call.now - age * 1000))
+            keep.append(_is_created_until(call.now - age * 1000))
         elif arguments.take_option(b"SKIPME"):
             skip_me = arguments.take_flag(b"YES")
             if not skip_me and not arguments.take_flag(b"NO"):
@@ -291,7 +291,7 @@ def _is_equal(session_property: Callable[[Session], object], value: object) -> C
     return lambda session: session_property(session) == value
 
 
-def _created_until(moment: int) -> Callable[[Session], bool]:
+def _is_created_until(moment: int) -> Callable[[Session], bool]:
     """Return a condition: the session was created at that time, in milliseconds, or before."""
     return lambda session: session.created_ms <= moment
 

@@ -168,12 +168,12 @@ def run_caching(call: Call) -> None:
 
 
 def redirect_client_id(state: TrackingState | None) -> int:
-    """Return the ID of the client that gets the invalidations instead; 0 for none, -1 without tracking."""
+    """Return the ID of the client that invalidations are redirected to; 0: none, -1: tracking is off."""
     return state.redirect_client_id if state is not None and state.is_on else -1
 
 
 def run_getredir(call: Call) -> None:
-    """CLIENT GETREDIR: reply with the ID of the client that gets the invalidations instead, 0 or -1."""
+    """CLIENT GETREDIR: reply with the ID of the client that invalidations are redirected to, 0 or -1."""
     call.reply.integer(redirect_client_id(call.session.tracking))
 
 

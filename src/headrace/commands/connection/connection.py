@@ -115,9 +115,9 @@ def run_hello(call: Call) -> None:
             raise NoSuchProtocol()
     while arguments.has_more():
         option = arguments.next_argument()
-        if is_keyword(option, b"AUTH") and arguments.remaining() >= 2:
+        if is_keyword(option, b"AUTH") and arguments.remaining_count() >= 2:
             authenticate(call, arguments.next_argument(), arguments.next_argument())
-        elif is_keyword(option, b"SETNAME") and arguments.remaining() >= 1:
+        elif is_keyword(option, b"SETNAME") and arguments.remaining_count() >= 1:
             name = checked_client_name(arguments.next_argument())
         else:
             shown = to_text(option)
@@ -127,7 +127,7 @@ def run_hello(call: Call) -> None:
     if name is not None:
         session.name = name
     session.reply.protocol = protocol
-    _introduce(call)
+    _write_hello_reply(call)
 
 
 def hello_secret_positions(argv: list[bytes]) -> list[int]:
@@ -136,7 +136,7 @@ def hello_secret_positions(argv: list[bytes]) -> list[int]:
     return [after for at in found for after in (at + 1, at + 2) if after < len(argv)]
 
 
-def _introduce(call: Call) -> None:
+def _write_hello_reply(call: Call) -> None:
     """Write the reply to HELLO: a description of the server. Clients expect the name redis."""
     call.reply.map(7)
     for name, value in (
@@ -175,7 +175,7 @@ def run_reset(call: Call) -> None:
     call.engine.pubsub.unsubscribe_all(call.session)
     call.engine.tracking.disable(call.session)
     call.session.reset()
-    if call.session.identity is not None:
+    if call.session.user is not None:
         call.engine.auth.begin_session(call.session)
     call.reply.simple(b"RESET")
 

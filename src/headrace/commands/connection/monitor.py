@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.commands.call import Call
-from headrace.commands.rows import server_command
+from headrace.commands.command_rows import server_command
 from headrace.errors import CommandError
 
 ESCAPES = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}

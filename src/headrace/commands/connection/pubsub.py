@@ -9,8 +9,8 @@ from __future__ import annotations
 import cython
 
 from headrace.commands.call import Call
+from headrace.commands.command_rows import help_row
 from headrace.commands.connection.subscriptions import PubSub
-from headrace.commands.rows import help_row
 from headrace.commands.rule_effects import ReservedChannel
 from headrace.commands.session import Session
 from headrace.commands.spec import Command
@@ -31,9 +31,10 @@ class SubscriptionInTransaction(CommandError):
 def reply_subscription(call: Call, kind: bytes, name: bytes | None) -> cython.void:
     """Write the confirmation for a channel or pattern, with the client's number of subscriptions.
 
-    `name` is None if the client has unsubscribed from all, and there were none.
+    Subscriptions to shard channels are counted separately.
 
-    Shard channels are counted separately.
+    Args:
+        name: the channel or pattern; None if the client unsubscribed from all but had no subscription.
     """
     session: Session = call.session
     call.reply.push(3)

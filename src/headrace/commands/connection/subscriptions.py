@@ -19,7 +19,7 @@ import cython
 from headrace import limits
 from headrace.commands.connection.tracking_table import Tracking
 from headrace.commands.session import Session
-from headrace.keyspace.events import Events
+from headrace.keyspace.events import KeyspaceNotifier
 from headrace.keyspace.glob import Glob
 from headrace.keyspace.keyspace import Keyspace
 from headrace.resp.writer import ReplyWriter
@@ -51,19 +51,19 @@ class PubSub:
     outbox_bytes_max: cython.Py_ssize_t
     # A recipient with more unread bytes is disconnected; 0: no limit.
     unread_bytes_max: Public[cython.Py_ssize_t]
-    events: Events
+    notifier: KeyspaceNotifier
     tracking: Tracking
-    _bytes: cython.Py_ssize_t  # of published messages in the outbox
+    _outbox_bytes: cython.Py_ssize_t  # of published messages in the outbox
 
     def __init__(self, keyspace: Keyspace, clients: dict[int, Session]) -> None:
-        self.events = keyspace.events
+        self.notifier = keyspace.notifier
         self.channel_subscribers = {}
         self.pattern_subscribers = {}
         self.globs = {}
         self.shard_channel_subscribers = {}
         self.monitors = {}
         self.outbox = []
-        self.outbox_messages_max, self.outbox_bytes_max, self._bytes = (
+        self.outbox_messages_max, self.outbox_bytes_max, self._outbox_bytes = (
             OUTBOX_MESSAGES_MAX,
             OUTBOX_BYTES_MAX,
             0,
@@ -146,7 +146,7 @@ class PubSub:
     def send_to_monitors(self, line: bytes) -> cython.void:
         """Send the line to all monitors."""
         session: Session
-        self._bytes += len(self.monitors) * (MESSAGE_OVERHEAD_BYTES + len(line))
+        self._outbox_bytes += len(self.monitors) * (MESSAGE_OVERHEAD_BYTES + len(line))
         for session in self.monitors:
             self.outbox.append((session, (line,)))
 
@@ -174,7 +174,7 @@ class PubSub:
                 for session in self.pattern_subscribers[glob]:
                     self.outbox.append((session, words))
         count: cython.longlong = len(self.outbox) - before
-        self._bytes += count * (MESSAGE_OVERHEAD_BYTES + len(channel) + len(message))
+        self._outbox_bytes += count * (MESSAGE_OVERHEAD_BYTES + len(channel) + len(message))
         return count
 
     @cython.ccall
@@ -184,7 +184,7 @@ class PubSub:
         found = self.shard_channel_subscribers.get(channel)
         if found is None:
             return 0
-        self._bytes += len(found) * (MESSAGE_OVERHEAD_BYTES + len(channel) + len(message))
+        self._outbox_bytes += len(found) * (MESSAGE_OVERHEAD_BYTES + len(channel) + len(message))
         for session in found:
             self.outbox.append((session, (b"smessage", channel, message)))
         return len(found)
@@ -202,7 +202,7 @@ class PubSub:
         own: list[Any] = []
         batch = self.outbox.copy()
         self.outbox.clear()
-        self.outbox_messages_max, self.outbox_bytes_max, self._bytes = (
+        self.outbox_messages_max, self.outbox_bytes_max, self._outbox_bytes = (
             OUTBOX_MESSAGES_MAX,
             OUTBOX_BYTES_MAX,
             0,
@@ -223,20 +223,21 @@ class PubSub:
     @cython.ccall
     def is_outbox_full(self) -> cython.bint:
         """Return whether the outbox has so many messages that a script must call deliver_to_others()."""
-        return len(self.outbox) >= self.outbox_messages_max or self._bytes >= self.outbox_bytes_max
+        return len(self.outbox) >= self.outbox_messages_max or self._outbox_bytes >= self.outbox_bytes_max
 
     @cython.ccall
     def deliver_to_others(self, woken: list[Session], current: Session) -> cython.void:
-        """Deliver the messages that a running script caused; those for its own client stay in the outbox.
+        """Deliver the messages that a running script caused, except those for the script's own client.
 
-        If its own messages exceed what it may leave unread, they are dropped, and the client is disconnected.
+        These stay in the outbox. If they exceed the client's limit of unread bytes, they are dropped and
+        the client is disconnected.
         """
         own: list[Any] = []
         others: list[Any] = []
         own_bytes: cython.Py_ssize_t = 0
         for item in self.outbox:
             session, words = item
-            if session is current or (session is None and self.tracking.informs(words[0], current)):
+            if session is current or (session is None and self.tracking.is_sent_to(words[0], current)):
                 own.append(item)
                 own_bytes += MESSAGE_OVERHEAD_BYTES
                 for word in words:
@@ -252,7 +253,7 @@ class PubSub:
         # Twice as many before the next time, so that they are not looked at too often.
         self.outbox_messages_max = OUTBOX_MESSAGES_MAX + 2 * len(own)
         self.outbox_bytes_max = OUTBOX_BYTES_MAX + 2 * own_bytes
-        self._bytes = own_bytes
+        self._outbox_bytes = own_bytes
 
     @cython.cfunc
     def _write(self, reply: ReplyWriter, words: Any) -> cython.void:
@@ -278,7 +279,7 @@ class PubSub:
         session.subscription_count = (
             len(session.channels) + len(session.patterns) + len(session.shard_channels)
         )
-        self.events.publish = self.publish if self.channel_subscribers or self.pattern_subscribers else None
+        self.notifier.publish = self.publish if self.channel_subscribers or self.pattern_subscribers else None
 
 
 def remove_listener(listeners: dict[bytes, dict[Session, None]], name: bytes, session: Session) -> None:

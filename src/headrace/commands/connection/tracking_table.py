@@ -6,8 +6,9 @@
 A change is put into the outbox of PubSub, so that a client is informed after the reply to its own request,
 and never inside of it. While no client has tracking enabled, changes of keys are not passed to this module.
 
-The table is bounded: by tracking-table-max-keys, by the bytes of the keys, and to about two entries of each
-key for every client. Readers of a key that is removed to keep these bounds are informed that it is invalid.
+The table is bounded: by tracking-table-max-keys and by the bytes of the keys. A key has at most about twice
+as many readers as there are clients with tracking. Readers of a key that is removed to keep these bounds are
+informed that it is invalid.
 Keys of all databases with the same name are one key, as in Redis.
 """
 
@@ -78,7 +79,7 @@ class Tracking:
         self.readers = OrderedDict()
         self.item_count = 0
         self.key_bytes = 0
-        self.key_bytes_max = limits.TRACKED_KEY_BYTES_MAX
+        self.key_bytes_max = limits.TRACKED_KEYS_BYTES_MAX
         self.broadcasts = {}
         self.prefix_lengths = {}
         self.broadcast_due = False
@@ -91,7 +92,7 @@ class Tracking:
         if state is None:
             state = session.tracking = TrackingState(session.id)
         if not self.states:
-            self._listen(True)
+            self._set_listening(True)
         self.states[state] = self.active_states[state] = None
         state.is_on = True
         state.redirect_client_id = options.redirect_client_id
@@ -103,7 +104,7 @@ class Tracking:
         if state.broadcasting:
             for prefix in options.prefixes or [b""]:
                 self._add_prefix(state, prefix)
-        session.update_follow_up()
+        session.update_needs_follow_up()
 
     def disable(self, session: Session) -> None:
         """Disable tracking. Keys that the client has read stay in the table: it may enable tracking again."""
@@ -114,7 +115,7 @@ class Tracking:
         for prefix in list(state.prefixes):
             self._remove_prefix(state, prefix)
         state.clear()
-        session.update_follow_up()
+        session.update_needs_follow_up()
 
     def remove_client(self, session: Session) -> None:
         """Remove the state of a client that has disconnected."""
@@ -126,10 +127,10 @@ class Tracking:
         self.states.pop(state, None)
         if not self.states:
             self._forget_all()
-            self._listen(False)
+            self._set_listening(False)
 
     @cython.cfunc
-    def _listen(self, on: cython.bint) -> cython.void:
+    def _set_listening(self, on: cython.bint) -> cython.void:
         """Register on_change() and on_flushed() with the keyspace, or remove them."""
         database: Database
         for database in self.keyspace.databases:
@@ -241,14 +242,14 @@ class Tracking:
         self.key_bytes -= len(key)
         if isinstance(found, TrackingState):
             self.item_count -= 1
-            self._note(found, key, by_client)
+            self._queue_invalidation(found, key, by_client)
         elif isinstance(found, dict):
             self.item_count -= len(found)
             for state in found:
-                self._note(state, key, by_client)
+                self._queue_invalidation(state, key, by_client)
 
     @cython.cfunc
-    def _note(self, state: TrackingState, key: bytes, by_client: cython.bint) -> cython.void:
+    def _queue_invalidation(self, state: TrackingState, key: bytes, by_client: cython.bint) -> cython.void:
         """Queue an invalidation for the client, if its present options ask for it."""
         if state.is_on and not state.broadcasting:
             self.outbox.append((None, (state, key, by_client and state.no_loop)))
@@ -268,7 +269,7 @@ class Tracking:
     # Messages.
 
     @cython.ccall
-    def informs(self, receiver: object, session: Session) -> cython.bint:
+    def is_sent_to(self, receiver: object, session: Session) -> cython.bint:
         """Return whether a queued invalidation is sent to the session: its own, or one redirected to it."""
         if not isinstance(receiver, TrackingState):
             return False

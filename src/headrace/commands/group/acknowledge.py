@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import redis7_forms, strict_rules
+from headrace.commands import redis7_equivalents, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.commands.stream import delete, unreadable_removals
+from headrace.commands.stream import delete, left_out_removals
 from headrace.commands.stream.delete import DeleteOptions
 from headrace.streams import deletions, references
 from headrace.streams.deletions import Deletions
@@ -75,7 +75,7 @@ def _left_out_ids(
             continue
         if policy != references.ACKED or not references.is_referenced(stream, entry.ms, entry.seq, group):
             deleted.append(entry)
-    return unreadable_removals.left_out_ids(call, stream, deleted)
+    return left_out_removals.left_out_ids(call, stream, deleted)
 
 
 def run_ack_delete(call: Call) -> None:
@@ -93,7 +93,9 @@ def run_ack_delete(call: Call) -> None:
     ids: list[StreamId] = request.ids(argv)
     left_out: set[StreamId] = _left_out_ids(call, stream, group, request.policy, ids)
     before: cython.ulonglong = stream.length
-    removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
+    removed: Deletions | None = (
+        deletions.new_deletions(stream) if call.effects.needs_redis7_equivalents else None
+    )
     words: list[bytes] = []  # of the acknowledged entries, if they are needed
     acknowledged: cython.longlong = 0
     slot: cython.Py_ssize_t
@@ -126,7 +128,7 @@ def run_ack_delete(call: Call) -> None:
         call.reply.integer(1)
     if acknowledged > 0:
         if removed is not None:
-            redis7_forms.add_form_of_deletions(call, argv[1], words, removed)
+            redis7_equivalents.add_deletion_equivalent(call, argv[1], words, removed)
         call.count_and_record_changes(acknowledged)
     if stream.length < before:
         call.database.invalidate_watchers(argv[1])

@@ -69,7 +69,7 @@ class ClaimOperation:
     just_id: cython.bint  # reply with IDs only, and do not count a delivery
     force: cython.bint  # also claim entries that are not pending
     claimed_count: cython.longlong
-    changes: cython.longlong
+    change_count: cython.longlong
     removed_count: cython.longlong  # entries that do not exist any more
     consumer_created: cython.bint  # the consumer was created
     last_id_recorded: cython.bint  # an effect contains the group's last ID
@@ -86,7 +86,7 @@ class ClaimOperation:
         self.just_id = False
         self.force = False
         self.claimed_count = 0
-        self.changes = 0
+        self.change_count = 0
         self.removed_count = 0
         self.consumer_created = False
         self.last_id_recorded = False
@@ -112,7 +112,7 @@ class ClaimOperation:
             if self.consumer_created and self.claimed_count == 0:
                 members.record_consumer(self.call, self.key, self.group, self.consumer)
             self.call.effects.make_atomic(self.effects_start)
-        self.call.keyspace.changes += self.changes
+        self.call.keyspace.changes += self.change_count
         if self.removed_count > 0:
             loss_log.log_new_losses(self.call, self.key, self.lookup.stream, self.group)
         if self.claimed_count > 0:
@@ -120,7 +120,7 @@ class ClaimOperation:
 
     @cython.cfunc
     def is_idle(self, slot: cython.Py_ssize_t) -> cython.bint:
-        """Return whether the pending entry has been idle long enough. One without an owner always has."""
+        """Return whether the pending entry has been idle long enough; always True if it has no owner."""
         pending: PendingEntries = self.group.pending
         if self.min_idle == 0 or pending.owner_of(slot) is None:
             return True
@@ -130,10 +130,11 @@ class ClaimOperation:
     def claim_and_write_entry(
         self, reply: ReplyWriter, slot: cython.Py_ssize_t, entry: StreamIterator | None, word: bytes | None
     ) -> cython.void:
-        """Make the consumer the owner of the pending entry, and write it.
+        """Make the consumer the owner of the pending entry, and write the entry.
 
-        entry: None if it cannot be read, in a replay: then only its ID is written. word: its ID as text, or
-        None.
+        Args:
+            entry: an iterator at the entry; None if a replay cannot read it. Then only the ID is written.
+            word: the entry's ID as text; None to format it here.
         """
         pending: PendingEntries = self.group.pending
         deliveries: cython.longlong = pending.delivery_count_of(slot)
@@ -144,7 +145,7 @@ class ClaimOperation:
         pending.assign(slot, self.consumer, self.new_delivery_ms, deliveries)
         self.consumer.active_ms = self.call.now
         self.claimed_count += 1
-        self.changes += 1
+        self.change_count += 1
         if self.just_id or entry is None:
             reply.stream_id(pending.ms_of(slot), pending.seq_of(slot))
         else:
@@ -165,7 +166,7 @@ class ClaimOperation:
         self.group.pending.remove(slot)
         self.group.lost_pending_count += 1
         self.removed_count += 1
-        self.changes += 1
+        self.change_count += 1
 
     @cython.cfunc
     def record_entry_state(self, slot: cython.Py_ssize_t, word: bytes | None) -> cython.void:
@@ -188,7 +189,7 @@ def run_claim(call: Call) -> None:
     claim: ClaimOperation = ClaimOperation(call, stream, group, min_idle)
     ids: list[StreamId] = _leading_ids(argv)
     last: StreamId | None = _read_claim_options(claim, argv, 5 + len(ids))
-    moved: cython.bint = last is not None and stream_id.before(
+    moved: cython.bint = last is not None and stream_id.is_before(
         group.last_ms, group.last_seq, last.ms, last.seq
     )
     if not call.replayed():  # a replay also claims what cannot be read: see _claim_one()
@@ -204,7 +205,7 @@ def run_claim(call: Call) -> None:
         _claim_one(claim, ids[i], argv[5 + i])
     call.reply.close_array(mark, claim.claimed_count)
     if moved:
-        claim.changes = max(claim.changes, 1)
+        claim.change_count = max(claim.change_count, 1)
         if call.effects.recording and not claim.last_id_recorded:
             members.record_last_id(call, claim.key, group)
     claim.end()
@@ -335,7 +336,7 @@ def _claim_from(claim: ClaimOperation, start: StreamId, count: cython.longlong) 
     if slot >= 0:  # looked up before begin(): an error must not leave a new consumer
         entry = claim.lookup.find(pending.ms_of(slot), pending.seq_of(slot))
     claim.begin()
-    while slot >= 0 and claim.changes < count and scanned < count * SCANNED_PER_COUNT:
+    while slot >= 0 and claim.change_count < count and scanned < count * SCANNED_PER_COUNT:
         following = pending.next_by_id(slot)
         if scanned > 0:
             try:

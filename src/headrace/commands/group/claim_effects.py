@@ -19,7 +19,10 @@ IDS_PER_EFFECT_MAX = cython.declare(cython.Py_ssize_t, 1000)
 @cython.freelist(8)
 @cython.cclass
 class ClaimEffects:
-    """Collects one run. Call flush() at the end, and before recording an effect that must follow it."""
+    """Collects entries with the same owner, time and count, and records one XCLAIM for them.
+
+    Call flush() at the end, and before recording an effect that must follow the XCLAIM.
+    """
 
     call: Call
     key: bytes

@@ -42,7 +42,7 @@ def run(call: Call) -> None:
         order = group.pending.key_order
         group.set_rules(rules if rules != NO_GROUP_RULES else None)
         if order is not None and group.pending.key_order is not order:
-            call.keyspace.rule_registry.dispose_order(order)
+            call.keyspace.rule_registry.free_key_order_later(order)
         rule_effects.record_rules(call, [b"XGROUP", b"CFGSET", key, name, *words])
         call.keyspace.rule_registry.on_rules_changed(call.database.index, key, stream, group)
         call.keyspace.blocking.clear_wait_classes(call.database.index, key)

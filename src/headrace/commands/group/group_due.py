@@ -16,7 +16,7 @@ from headrace.streams.stream import Stream
 NEVER = cython.declare(cython.longlong, -1)
 # Values for ORDERED-BY that one check reads before it leaves other groups to the next turn.
 VALUES_READ_MAX = cython.declare(cython.int, 1000)
-ORDER_COST = cython.declare(cython.int, 20)  # of the creation of an order, in values
+ORDER_CREATION_COST = cython.declare(cython.int, 20)  # of the creation of an order, in values
 
 
 @cython.final
@@ -32,7 +32,7 @@ class GroupsCheck:
     is_complete: cython.bint  # False: the next turn checks again
     # A reader may receive entries that are due, or that MAX-PENDING now permits.
     has_ready_reader: cython.bint
-    values_left: cython.int  # that may be read; 0 or less: none
+    value_budget: cython.int  # that may be read; 0 or less: none
 
     def __init__(self, stream: Stream, now: cython.longlong, has_waiters: cython.bint) -> None:
         self.stream = stream
@@ -41,7 +41,7 @@ class GroupsCheck:
         self.next_check_ms = NEVER
         self.is_complete = True
         self.has_ready_reader = False
-        self.values_left = VALUES_READ_MAX
+        self.value_budget = VALUES_READ_MAX
 
     @cython.ccall
     def run(self) -> cython.void:
@@ -55,26 +55,26 @@ class GroupsCheck:
             if order is None and group.due_entries is None and self.has_waiters and group.is_ordered():
                 order = self._new_order(group)
             if order is not None and not order.are_values_read:
-                self._read_values(group, order)
+                self._load_pending_values(group, order)
             elif self.has_waiters:
                 self._check_readers(group, order)
 
     @cython.cfunc
     def _new_order(self, group: Group) -> KeyOrder | None:
         """Create the order of a group with ORDERED-BY; return None if that is left to the next turn."""
-        if self.values_left <= 0:
+        if self.value_budget <= 0:
             self.is_complete = False
             return None
-        self.values_left -= ORDER_COST
+        self.value_budget -= ORDER_CREATION_COST
         order: KeyOrder = group.ensure_key_order()
         order.last_read_was_incomplete = True
         return order
 
     @cython.cfunc
-    def _read_values(self, group: Group, order: KeyOrder) -> cython.void:
+    def _load_pending_values(self, group: Group, order: KeyOrder) -> cython.void:
         """Read values for ORDERED-BY; the next turn reads the rest, or checks the readers."""
-        if self.values_left > 0:
-            self.values_left -= ordered_read.read_values(order, group.pending, self.stream)
+        if self.value_budget > 0:
+            self.value_budget -= ordered_read.load_pending_values(order, group.pending, self.stream)
         if self.has_waiters or not order.are_values_read:
             self.is_complete = False
 

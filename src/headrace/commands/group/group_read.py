@@ -35,7 +35,9 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 U64_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
 # A reader with CLAIM that finds nothing retries when entries become idle, but not more often than this.
 CLAIM_RETRY_MIN_MS = cython.declare(cython.longlong, 10)
-CANDIDATES_MAX = cython.declare(cython.int, 100)  # pending entries whose runs a read with CLAIM requires
+CLAIM_CANDIDATES_MAX = cython.declare(
+    cython.int, 100
+)  # pending entries whose runs a read with CLAIM requires
 # Deleted pending entries that one call passes, in about a millisecond; fewer if they must be searched for.
 # The next call goes on after them.
 SKIP_BUDGET = cython.declare(cython.Py_ssize_t, 10_000)
@@ -132,7 +134,7 @@ class XReadGroupRequest:
         """
         pending: PendingEntries = group.pending
         slot: cython.Py_ssize_t
-        left: cython.int = CANDIDATES_MAX
+        left: cython.int = CLAIM_CANDIDATES_MAX
         if group.is_ordered() and not self.options.noack:
             order: KeyOrder = group.ensure_key_order()
             if not order.are_values_read:
@@ -144,14 +146,14 @@ class XReadGroupRequest:
             while slot >= 0 and left > 0:
                 if max(0, now - pending.delivery_time_of(slot)) < self.options.claim_idle_ms:
                     break
-                if _ensure_pending_entry_loaded(stream, pending, slot):
+                if _load_and_check_exists(stream, pending, slot):
                     return
                 slot = pending.next_by_delivery(slot)
                 left -= 1
         if group.due_entries is not None and not self.options.noack:
             slot = group.due_entries.first_due(now)
             if slot >= 0:
-                _ensure_pending_entry_loaded(stream, pending, slot)
+                _load_and_check_exists(stream, pending, slot)
 
     @cython.cfunc
     def try_serve(self, call: Call) -> cython.bint:
@@ -203,7 +205,7 @@ class XReadGroupRequest:
         group: Group | None = None if name is None else stream.group(name)
         if group is None or group.lease is not None:
             return True
-        return stream_id.before(group.last_ms, group.last_seq, stream.last_ms, stream.last_seq)
+        return stream_id.is_before(group.last_ms, group.last_seq, stream.last_ms, stream.last_seq)
 
     @cython.cfunc
     def has_rules(self) -> cython.bint:
@@ -226,18 +228,18 @@ class XReadGroupRequest:
         i: cython.Py_ssize_t
         if self.options.claim_idle_ms != read_options.NO_CLAIM:
             for i in range(len(self.keys)):
-                time = self._oldest_delivery(self.streams[i], self.groups[i])
+                time = self._oldest_delivery_ms(self.streams[i], self.groups[i])
                 if 0 <= time < oldest:
                     oldest = time
             if self.options.claim_idle_ms <= I64_MAX - oldest:
                 time = max(oldest + self.options.claim_idle_ms, call.now + CLAIM_RETRY_MIN_MS)
                 for i in range(len(self.keys)):
-                    call.keyspace.blocking.schedule(call.database.index, self.keys[i], time)
+                    call.keyspace.blocking.schedule_key_signal(call.database.index, self.keys[i], time)
         self.streams = []
         self.groups = []
 
     @cython.cfunc
-    def _oldest_delivery(self, stream: Stream, group: Group) -> cython.longlong:
+    def _oldest_delivery_ms(self, stream: Stream, group: Group) -> cython.longlong:
         """Return when the next entry to be claimed was delivered, in milliseconds since 1970.
 
         Returns -1 if there is none, and 0 if there are too many deleted ones before it.
@@ -250,7 +252,7 @@ class XReadGroupRequest:
                 return pending.delivery_time_of(slot)
             if self.skip_budget <= 0:
                 return 0
-            self.skip_budget -= stream_reply.cost_of_passing(stream, pending, slot)
+            self.skip_budget -= stream_reply.skip_cost(stream, pending, slot)
             if is_noting and not stream_reply.may_be_added_again(stream, pending, slot):
                 pending.note_deleted_through(slot)
             else:
@@ -331,9 +333,7 @@ class XReadGroupRequest:
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def _ensure_pending_entry_loaded(
-    stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t
-) -> cython.bint:
+def _load_and_check_exists(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
     """Ensure that the run of a pending entry is loaded; return whether the entry exists."""
     entry: StreamId = StreamId(pending.ms_of(slot), pending.seq_of(slot))
     cold_reads.ensure_entries_loaded(stream, [entry])

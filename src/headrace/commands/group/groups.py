@@ -16,8 +16,8 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
+from headrace.commands.command_rows import help_row
 from headrace.commands.group import configure, loss_log
-from headrace.commands.rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
 from headrace.commands.stream.info import NoSuchGroupForKey
@@ -33,7 +33,7 @@ from headrace.structures.stream_id import StreamId
 ENTRIES_READ_UNKNOWN = cython.declare(cython.longlong, -1)  # entries-read is unknown
 
 
-HANDED_OVER_PER_EFFECT_MAX = cython.declare(cython.Py_ssize_t, 500)  # in one effect
+HAND_OVER_IDS_PER_EFFECT_MAX = cython.declare(cython.Py_ssize_t, 500)  # in one effect
 
 
 class EntriesReadNegative(CommandError):
@@ -92,7 +92,8 @@ class GroupOptions:
     def cap_entries_read(self, call: Call, stream: Stream) -> cython.void:
         """Limit entries_read to the number of entries ever added, also in argv, which is recorded.
 
-        A logged value stays: it was right, although an XSETID may have lowered that number since.
+        A value from a log is not limited. It was valid when it was logged; an XSETID may have lowered the
+        number of entries since.
         """
         most: cython.longlong = max(ENTRIES_READ_UNKNOWN, mem.as_signed(stream.entries_added))
         if self.entries_read > most and not call.replayed():
@@ -143,7 +144,7 @@ def run_create(call: Call) -> None:
         store_new_stream(call, key, stream)
     if stream.group(argv[3]) is not None:
         raise GroupExists()
-    cold_reads.wait_for_entries(stream, [after])
+    cold_reads.raise_unless_entries_loaded(stream, [after])
     options.cap_entries_read(call, stream)
     stream.start_counting_losses(stream.make_group(argv[3], after.ms, after.seq, options.entries_read))
     record_group_change(call, b"xgroup-create")
@@ -167,7 +168,7 @@ def run_set_id(call: Call) -> None:
     if len(argv) not in (5, 7) and not options.loss_counters:
         raise UnknownSubcommand("XGROUP", argv[1])
     after: StreamId = stream.last_id() if argv[4] == b"$" else stream_id.parse_bound(argv[4], 0)
-    cold_reads.wait_for_entries(stream, [after, StreamId(group.last_ms, group.last_seq)])
+    cold_reads.raise_unless_entries_loaded(stream, [after, StreamId(group.last_ms, group.last_seq)])
     delivery.set_position(stream, group, after.ms, after.seq)
     options.cap_entries_read(call, stream)
     group.entries_read = options.entries_read
@@ -246,7 +247,7 @@ def _hand_over(call: Call, group: Group, consumer: Consumer) -> cython.void:
     for slot in existing:
         words.append(stream_id.text_of(pending.ms_of(slot), pending.seq_of(slot)))
         pending.assign(slot, other, 0, pending.delivery_count_of(slot))
-        if call.effects.recording and words and len(words) % HANDED_OVER_PER_EFFECT_MAX == 0:
+        if call.effects.recording and words and len(words) % HAND_OVER_IDS_PER_EFFECT_MAX == 0:
             _record_hand_over(call, group, other, words)
             words = []
     if call.effects.recording and words:

@@ -1,6 +1,6 @@
 """Log that a group has lost entries: they were removed before it had read or processed them.
 
-The log names a group at most once in LOG_INTERVAL_MS; Keyspace.loss_log_budget limits the lines of all
+The log names a group at most once in LOG_INTERVAL_MS; Keyspace.loss_log_limiter limits the lines of all
 groups. A line counts all losses since the group's previous one.
 """
 
@@ -18,7 +18,7 @@ LOG_INTERVAL_MS = 60_000
 
 def mark_as_logged(stream: Stream, group: Group) -> None:
     """Treat the losses of the group so far as logged."""
-    group.logged_unread_count, group.logged_pending_count = (
+    group.logged_lost_unread_count, group.logged_lost_pending_count = (
         stream.lost_unread_count(group),
         group.lost_pending_count,
     )
@@ -33,10 +33,13 @@ def log_new_losses(call: Call, key: bytes, stream: Stream, group: Group) -> None
         return
     group.has_unlogged_losses = False
     total_unread, total_pending = stream.lost_unread_count(group), group.lost_pending_count
-    unread, pending = total_unread - group.logged_unread_count, total_pending - group.logged_pending_count
+    unread, pending = (
+        total_unread - group.logged_lost_unread_count,
+        total_pending - group.logged_lost_pending_count,
+    )
     if unread <= 0 and pending <= 0:
         return
-    if not call.keyspace.loss_log_budget.try_acquire(call.now):
+    if not call.keyspace.loss_log_limiter.try_acquire(call.now):
         group.has_unlogged_losses = True
         return
     group.losses_logged_ms = call.now

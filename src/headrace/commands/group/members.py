@@ -21,7 +21,7 @@ I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
 
 class NoSuchKeyOrGroup(CommandError):
-    """The stream or its group does not exist; `where` ends the sentence."""
+    """The stream or its group does not exist; `where` is appended to the error text."""
 
     def __init__(self, key: bytes, group: bytes, where: str = "") -> None:
         key_name = to_text(key)
@@ -59,7 +59,7 @@ def create_consumer(call: Call, key: bytes, group: Group, name: bytes) -> Consum
 @cython.ccall
 @cython.exceptval(check=False)
 def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
-    """Return the delivery count plus one, at most the maximum."""
+    """Return the delivery count plus one; the highest i64 stays as it is."""
     return deliveries if deliveries == I64_MAX else deliveries + 1
 
 
@@ -70,7 +70,7 @@ def saturating_increment(deliveries: cython.longlong) -> cython.longlong:
 def record_claim(
     call: Call, key: bytes, group: Group, slot: cython.Py_ssize_t, word: bytes, last: bytes
 ) -> cython.void:
-    """Record the state of the pending entry, as an XACK if it has no owner.
+    """Record the state of the pending entry as an XCLAIM, or as an XACK if the entry has no owner.
 
     `word` is the entry's ID, `last` the group's last ID.
     """
@@ -95,7 +95,12 @@ def record_claims(
     deliveries: cython.longlong,
     last: bytes,
 ) -> cython.void:
-    """Record that pending entries have this state; `last` is the group's last ID, or empty."""
+    """Record owner, time and delivery count of pending entries, as one XCLAIM.
+
+    Args:
+        time_ms: when the entries were delivered, in milliseconds since 1970.
+        last: the group's last ID; empty to leave it out.
+    """
     words: list[bytes] = [b"XCLAIM", key, group.name, owner.name, b"0", *ids]
     words += [b"TIME", stream_id.format_decimal(time_ms), b"RETRYCOUNT", stream_id.format_decimal(deliveries)]
     words += [b"FORCE", b"JUSTID"]
@@ -106,7 +111,10 @@ def record_claims(
 
 @cython.ccall
 def record_lost_entry(call: Call, key: bytes, group: Group, consumer: Consumer, word: bytes) -> cython.void:
-    """Record that a pending entry was removed because its entry was deleted: an XCLAIM removes it, too."""
+    """Record that a pending entry was removed because the stream no longer has the entry.
+
+    The effect is an XCLAIM: when it is executed, it removes the pending entry, too.
+    """
     call.record([b"XCLAIM", key, group.name, consumer.name, b"0", word, b"JUSTID"])
 
 

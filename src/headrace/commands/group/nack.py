@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, redis7_forms
+from headrace.commands import arguments, redis7_equivalents
 from headrace.commands.call import Call
 from headrace.commands.group import members
 from headrace.commands.spec import Command
@@ -92,7 +92,7 @@ class XNackRequest:
     @cython.cfunc
     @cython.exceptval(check=False)
     def delivery_count_after(self, deliveries: cython.longlong) -> cython.longlong:
-        """Return the delivery count that an entry has after its return; `deliveries` is the one before."""
+        """Return the delivery count of a returned entry; `deliveries` is its count before."""
         if self.retry_count >= 0:
             return self.retry_count
         if self.mode == FATAL:
@@ -137,11 +137,11 @@ def run(call: Call) -> None:
         else:
             continue
         given_back += 1
-        if call.effects.needs_older_forms:
+        if call.effects.needs_redis7_equivalents:
             words.append(wanted.text())
     if given_back > 0:
-        if call.effects.needs_older_forms:
-            redis7_forms.add_form_of_release(call, stream, group, words)
+        if call.effects.needs_redis7_equivalents:
+            redis7_equivalents.add_nack_equivalent(call, stream, group, words)
         call.count_and_record_changes(given_back)
         call.database.signal_ready(argv[1])
     call.reply.integer(given_back)

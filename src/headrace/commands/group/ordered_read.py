@@ -36,10 +36,10 @@ RETRY_MS = cython.declare(cython.longlong, 1000)
 
 @cython.ccall
 @cython.exceptval(-1, check=False)
-def read_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.int:
-    """Look up the values of pending entries that the order does not know yet; return how many were visited.
+def load_pending_values(order: KeyOrder, pending: PendingEntries, stream: Stream) -> cython.int:
+    """Look up the values of pending entries that `order` does not know yet; return how many were visited.
 
-    At most PENDING_READ_MAX are visited. Sets order.are_values_read to whether no entry is left to visit.
+    At most PENDING_READ_MAX entries are visited. order.are_values_read becomes True if none is left.
     """
     lookup: EntryLookup = EntryLookup(stream)
     entry: StreamIterator | None
@@ -67,12 +67,12 @@ def _value(entry: StreamIterator, field: bytes) -> bytes | None:
     value: bytes | None = None
     found: cython.bint = False
     assert walk is not None
-    while not found and walk.next_piece():
+    while not found and walk.next_field_or_value():
         found = walk.text_size == len(field) and walk.piece() == field
-        walk.next_piece()
+        walk.next_field_or_value()
     if found:
         value = walk.piece()
-    walk.rewind()
+    walk.rewind_entry()
     return value
 
 
@@ -84,7 +84,7 @@ def deliver_in_order(reply: StreamReply, order: KeyOrder) -> cython.void:
     queue: KeyQueue | None
     order.last_read_was_incomplete = order.has_newly_available = False
     if not order.are_values_read:
-        read_values(order, pending, reply.stream)
+        load_pending_values(order, pending, reply.stream)
     if not order.are_values_read:
         order.last_read_was_incomplete = True
     else:
@@ -94,7 +94,7 @@ def deliver_in_order(reply: StreamReply, order: KeyOrder) -> cython.void:
             queue = order.pop_free_queue(now)
             if queue is None:
                 break
-            rest -= _take(reply, order, queue, lookup)
+            rest -= _deliver_due_queue(reply, order, queue, lookup)
         while rest > 0 and reply.may_write_more():
             queue = order.next_held_queue(reply.consumer.number, now)
             if queue is None:
@@ -109,7 +109,9 @@ def deliver_in_order(reply: StreamReply, order: KeyOrder) -> cython.void:
 
 
 @cython.cfunc
-def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup) -> cython.int:
+def _deliver_due_queue(
+    reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLookup
+) -> cython.int:
     """Write the entries of a queue that is due; return how many entries could not be delivered."""
     slots: list[int] = order.take_delivered(queue)
     given_up: list[int] = []
@@ -159,7 +161,7 @@ def _take(reply: StreamReply, order: KeyOrder, queue: KeyQueue, lookup: EntryLoo
 @cython.exceptval(check=False)
 def _is_before(pending: PendingEntries, slot: cython.Py_ssize_t, other: cython.Py_ssize_t) -> cython.bint:
     """Return whether the ID of one pending entry is lower than that of another."""
-    return stream_id.before(
+    return stream_id.is_before(
         pending.ms_of(slot), pending.seq_of(slot), pending.ms_of(other), pending.seq_of(other)
     )
 
@@ -194,7 +196,7 @@ def _write_new(reply: StreamReply, order: KeyOrder) -> cython.void:
     seq: cython.ulonglong = group.last_seq
     if group.has_unlogged_losses:
         loss_log.log_new_losses(call, reply.key, stream, group)
-    if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
+    if not stream_id.is_before(ms, seq, stream.last_ms, stream.last_seq):
         return
     if delivery.may_have_lost(stream, group):
         loss_log.log_new_losses(call, reply.key, stream, group)
@@ -251,4 +253,4 @@ def _deliver_new(reply: StreamReply, order: KeyOrder, entry: StreamIterator) -> 
         slot = pending.add(entry.ms, entry.seq, owner or reply.consumer, reply.call.now, 0)
     if reply.call.effects.recording:
         reply.record_redelivery(slot)
-    return not group.awaits_delivery(slot)
+    return not group.entry_awaits_delivery(slot)

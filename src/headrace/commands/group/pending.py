@@ -121,7 +121,7 @@ def write_entries_from_slot(
     owner: Consumer | None
     idle: cython.longlong
     while slot >= 0 and found < count:
-        if stream_id.before(last.ms, last.seq, pending.ms_of(slot), pending.seq_of(slot)):
+        if stream_id.is_before(last.ms, last.seq, pending.ms_of(slot), pending.seq_of(slot)):
             break
         owner = pending.owner_of(slot)
         idle = max(0, call.now - pending.delivery_time_of(slot))
@@ -134,9 +134,10 @@ def write_entries_from_slot(
 
 @cython.cfunc
 def idle_entries_or_none(pending: PendingEntries, until_ms: cython.longlong) -> list[IdleEntry] | None:
-    """Return the entries that are unowned or delivered by `until_ms`, in ID order; None if there are many.
+    """Return the entries that are unowned or were delivered by `until_ms` (milliseconds since 1970), by ID.
 
-    They are the first ones in delivery order; a search by ID would examine all others, too.
+    Returns None if there are more than IDLE_SORTED_MAX. The entries are found in delivery order, where
+    they come first. A search by ID would examine all pending entries.
     """
     found: list[IdleEntry] = []
     slot: cython.Py_ssize_t = pending.first_by_delivery()

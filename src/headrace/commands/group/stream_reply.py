@@ -31,7 +31,7 @@ ENTRY_REDELIVERED = cython.declare(cython.int, 0)
 ENTRY_REMOVED = cython.declare(cython.int, 1)
 ENTRY_GIVEN_UP = cython.declare(cython.int, 2)
 ENTRY_LEFT_PENDING = cython.declare(cython.int, 3)
-SEARCH_COST = cython.declare(cython.Py_ssize_t, 8)  # see cost_of_passing()
+SEARCH_COST = cython.declare(cython.Py_ssize_t, 8)  # see skip_cost()
 NOT_DELIVERED_MAX = cython.declare(cython.int, 100)  # entries that one read removes or gives up
 
 
@@ -39,14 +39,14 @@ NOT_DELIVERED_MAX = cython.declare(cython.int, 100)  # entries that one read rem
 @cython.exceptval(-1, check=False)
 def is_trimmed(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
     """Return whether the entry is before the first one of the stream."""
-    return stream.length == 0 or stream_id.before(
+    return stream.length == 0 or stream_id.is_before(
         pending.ms_of(slot), pending.seq_of(slot), stream.first_ms, stream.first_seq
     )
 
 
 @cython.cfunc
 @cython.exceptval(-1, check=False)
-def cost_of_passing(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def skip_cost(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Return what it costs to find that an entry is deleted, in units of about 50 ns."""
     return 1 if is_trimmed(stream, pending, slot) else SEARCH_COST
 
@@ -55,7 +55,7 @@ def cost_of_passing(stream: Stream, pending: PendingEntries, slot: cython.Py_ssi
 @cython.exceptval(-1, check=False)
 def may_be_added_again(stream: Stream, pending: PendingEntries, slot: cython.Py_ssize_t) -> cython.bint:
     """Return whether a deleted entry has an ID above the stream's last one, which XSETID has lowered."""
-    return stream_id.before(stream.last_ms, stream.last_seq, pending.ms_of(slot), pending.seq_of(slot))
+    return stream_id.is_before(stream.last_ms, stream.last_seq, pending.ms_of(slot), pending.seq_of(slot))
 
 
 @cython.final
@@ -126,7 +126,7 @@ class StreamReply:
         ordered: cython.bint = self.group.is_ordered()
         while slot >= 0 and self.written_count < self.entry_limit and not self.budget.is_full():
             following = pending.next_of_consumer(self.consumer, slot)
-            if ordered and self.group.awaits_delivery(slot):
+            if ordered and self.group.entry_awaits_delivery(slot):
                 slot = following
                 continue
             entry = lookup.find(pending.ms_of(slot), pending.seq_of(slot))
@@ -148,8 +148,8 @@ class StreamReply:
     def claim_and_write_idle(self, min_idle: cython.longlong) -> cython.void:
         """Write and claim entries that were idle for min_idle milliseconds, oldest first.
 
-        Deleted entries stay pending. They may be many: the group stores which were skipped, and the next
-        search continues there.
+        Deleted entries stay pending. Because they may be many, the group stores how far they were skipped,
+        and the next search continues there.
         """
         if self.stream.length == 0:
             return
@@ -173,7 +173,7 @@ class StreamReply:
             if idle < min_idle:
                 break
             following = pending.next_by_delivery(slot)
-            if ordered and self.group.awaits_delivery(slot):
+            if ordered and self.group.entry_awaits_delivery(slot):
                 only_deleted = False
                 if slot == last:
                     break
@@ -183,7 +183,7 @@ class StreamReply:
             if entry is None:
                 if self.skip_budget <= 0:
                     break
-                self.skip_budget -= cost_of_passing(self.stream, pending, slot)
+                self.skip_budget -= skip_cost(self.stream, pending, slot)
                 if only_deleted and not may_be_added_again(self.stream, pending, slot):
                     pending.note_deleted_through(slot)
                 else:
@@ -304,7 +304,7 @@ class StreamReply:
         slot: cython.Py_ssize_t
         if group.has_unlogged_losses:
             loss_log.log_new_losses(call, self.key, stream, group)
-        if not stream_id.before(ms, seq, stream.last_ms, stream.last_seq):
+        if not stream_id.is_before(ms, seq, stream.last_ms, stream.last_seq):
             return  # the usual case of a client that polls
         if delivery.may_have_lost(stream, group):
             loss_log.log_new_losses(call, self.key, stream, group)

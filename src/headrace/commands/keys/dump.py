@@ -47,7 +47,7 @@ class BadData(CommandError):
 
 
 class PayloadLargerThanMemory(CommandError):
-    """The payload of a stream would take more memory than data may."""
+    """The payload of a stream would be larger than the limit for data in memory, or for one string."""
 
     def __init__(self, size: int, limit: int, names: str) -> None:
         super().__init__(
@@ -83,7 +83,7 @@ def payload_of(call: Call, value: object) -> bytes:
 
 
 def run_dump(call: Call) -> None:
-    """DUMP: reply with the serialized value, or null without the key."""
+    """DUMP: reply with the serialized value, or null if the key does not exist."""
     value = call.database.find(call.argv[1])
     if value is None:
         call.reply.null()

@@ -72,7 +72,7 @@ def remove_key(call: Call, key: bytes) -> cython.bint:
     """Remove the key, recorded as DEL; return whether it existed."""
     if not call.database.remove(key):
         return False
-    call.finish_change_and_retry(key, "g", b"del", [b"DEL", key])
+    call.finish_change_and_retry_waiters(key, "g", b"del", [b"DEL", key])
     return True
 
 
@@ -87,7 +87,8 @@ def set_expiry(call: Call, key: bytes, moment: cython.longlong) -> cython.void:
 def expire(call: Call, base: cython.longlong, in_seconds: cython.bint) -> cython.void:
     """Set the expiry to base (in milliseconds) plus the given amount, if the conditions hold.
 
-    Replies 1 if so, or 0 if they do not hold or there is no key. A time that has passed removes the key.
+    The reply is 1; 0 if a condition does not hold or there is no key. If the time has passed, the key is
+    removed.
     """
     database: Database = call.database
     key: bytes = call.argv[1]
@@ -147,25 +148,25 @@ def rounded_seconds(ms: cython.longlong) -> cython.longlong:
 
 
 def run_ttl(call: Call) -> None:
-    """TTL: reply with the seconds until the key expires; -1 if it does not, -2 without the key."""
+    """TTL: reply with the seconds until the key expires; -1 if it does not, -2 if there is no key."""
     moment: cython.longlong = expiry_of(call)
     call.reply.integer(moment if moment < 0 else rounded_seconds(moment - call.now))
 
 
 def run_pttl(call: Call) -> None:
-    """PTTL: reply with the milliseconds until the key expires, -1 or -2 as TTL."""
+    """PTTL: reply with the milliseconds until the key expires; -1: it does not, -2: there is no key."""
     moment: cython.longlong = expiry_of(call)
     call.reply.integer(moment if moment < 0 else moment - call.now)
 
 
 def run_expiretime(call: Call) -> None:
-    """EXPIRETIME: reply with the expiry in seconds since 1970, -1 or -2 as TTL."""
+    """EXPIRETIME: reply with the expiry in seconds since 1970; -1: it has none, -2: there is no key."""
     moment: cython.longlong = expiry_of(call)
     call.reply.integer(moment if moment < 0 else rounded_seconds(moment))
 
 
 def run_pexpiretime(call: Call) -> None:
-    """PEXPIRETIME: reply with the expiry in milliseconds since 1970, -1 or -2 as TTL."""
+    """PEXPIRETIME: reply with the expiry in milliseconds since 1970; -1: none, -2: there is no key."""
     call.reply.integer(expiry_of(call))
 
 

@@ -22,7 +22,7 @@ def run_del(call: Call) -> None:
             strict_rules.check_key_removal(call, database, argv[at])
     for at in range(1, len(argv)):
         if database.remove(argv[at]):
-            call.finish_change_and_retry(argv[at], "g", b"del", None)
+            call.finish_change_and_retry_waiters(argv[at], "g", b"del", None)
             removed += 1
     if removed:
         call.record_verbatim()

@@ -6,7 +6,7 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.rows import help_row
+from headrace.commands.command_rows import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, NotAnInteger
 from headrace.streams.stream import Stream
@@ -55,13 +55,13 @@ def is_shared(value: object) -> cython.bint:
 
 
 def run_encoding(call: Call) -> None:
-    """OBJECT ENCODING: reply with the encoding, or null without the key."""
+    """OBJECT ENCODING: reply with the encoding, or null if the key does not exist."""
     value = value_of(call)
     call.reply.value(None if value is None else encoding(value))
 
 
 def run_refcount(call: Call) -> None:
-    """OBJECT REFCOUNT: reply with the number of references, or null without the key."""
+    """OBJECT REFCOUNT: reply with the number of references, or null if the key does not exist."""
     value = value_of(call)
     if value is None:
         call.reply.null()
@@ -70,12 +70,12 @@ def run_refcount(call: Call) -> None:
 
 
 def run_idletime(call: Call) -> None:
-    """OBJECT IDLETIME: reply 0, or null without the key."""
+    """OBJECT IDLETIME: reply 0, or null if the key does not exist."""
     call.reply.value(None if value_of(call) is None else 0)
 
 
 def run_freq(call: Call) -> None:
-    """OBJECT FREQ: reply with an error, or null without the key."""
+    """OBJECT FREQ: reply with an error, or null if the key does not exist."""
     if value_of(call) is not None:
         raise NoFrequency()
     call.reply.null()

@@ -54,7 +54,7 @@ def remove_moved(database: Database, key: bytes) -> cython.void:
 def notify_in_database(database: Database, event: bytes, key: bytes) -> cython.void:
     """Publish a generic event of a key in this database, which may not be the session's."""
     if database.keyspace.settings.notify_keyspace_events:
-        database.keyspace.events.notify("g", event, key, database.index)
+        database.keyspace.notifier.notify("g", event, key, database.index)
 
 
 @cython.ccall
@@ -62,9 +62,9 @@ def notify_overwritten(database: Database, key: bytes, former: bytes, value: obj
     """Publish that the value was overwritten, and its type changed; `former` is the old type."""
     if former == b"none" or not database.keyspace.settings.notify_keyspace_events:
         return
-    database.keyspace.events.notify("o", b"overwritten", key, database.index)
+    database.keyspace.notifier.notify("o", b"overwritten", key, database.index)
     if former != keyspace.type_name(value):
-        database.keyspace.events.notify("c", b"type_changed", key, database.index)
+        database.keyspace.notifier.notify("c", b"type_changed", key, database.index)
 
 
 @cython.cfunc

@@ -12,7 +12,7 @@ from headrace.access.user import User
 from headrace.access.users import DEFAULT_NAME, Users
 from headrace.commands.arguments import is_keyword, parse_i64
 from headrace.commands.call import Call
-from headrace.commands.rows import help_row, server_command
+from headrace.commands.command_rows import help_row, server_command
 from headrace.commands.server.introspection import find_command
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, UnknownSubcommand, WrongArgumentCount, to_text
@@ -112,15 +112,15 @@ def run_getuser(call: Call) -> None:
         call.reply.bulk(flag)
     call.reply.bulk(b"passwords")
     call.reply.value(list(user.passwords))
-    _write_rules(call, user, 0)
+    _write_selector_rules(call, user, 0)
     call.reply.bulk(b"selectors")
     call.reply.array(len(user.selectors) - 1)
     for i in range(1, len(user.selectors)):
         call.reply.map(3)
-        _write_rules(call, user, i)
+        _write_selector_rules(call, user, i)
 
 
-def _write_rules(call: Call, user: User, i: int) -> None:
+def _write_selector_rules(call: Call, user: User, i: int) -> None:
     """Write the rules of the user's selector i, in three pairs."""
     selector = user.selectors[i]
     texts = (selector.commands_text(), selector.keys_text(), selector.channels_text())

@@ -6,7 +6,7 @@ import cython
 
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.rows import server_command, server_container
+from headrace.commands.command_rows import server_command, server_container
 from headrace.commands.server import memory_report
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, to_text
@@ -116,7 +116,7 @@ def run_shutdown(call: Call) -> None:
     arguments: Arguments = call.arguments()
     save: bool | None = None
     now = force = False
-    if arguments.remaining() == 1 and arguments.take_flag(b"ABORT"):
+    if arguments.remaining_count() == 1 and arguments.take_flag(b"ABORT"):
         call.server.replication.abort_shutdown()
         call.reply.ok()
         return

@@ -9,8 +9,8 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
+from headrace.commands.command_rows import help_row
 from headrace.commands.keys.dump import WrongPayload
-from headrace.commands.rows import help_row
 from headrace.commands.scripts_interface import Function, ScriptsInterface
 from headrace.commands.server.scripts import (
     NegativeKeys,
@@ -18,14 +18,14 @@ from headrace.commands.server.scripts import (
     check_script_flags,
     kill_running_script,
     script_command,
-    subcommand,
+    subcommand_row,
 )
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, to_text
 from headrace.keyspace.glob import matching_names
-from headrace.keyspace.libraries import parse_library
+from headrace.keyspace.library_header import parse_library
 from headrace.persistence.dump import BadPayload, WrongChecksum
-from headrace.persistence.functions_dump import dump_libraries, restore_libraries
+from headrace.persistence.functions_dump import dump_libraries, parse_dumped_libraries
 from headrace.scripting.script import FLAG_BITS, NO_WRITES
 
 BUSY_SCRIPT_TEXT = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
@@ -152,7 +152,7 @@ def run_restore(call: Call) -> None:
     if policy not in (APPEND, REPLACE, FLUSH):
         raise CommandError("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.")
     try:
-        texts = restore_libraries(call.argv[2])
+        texts = parse_dumped_libraries(call.argv[2])
     except WrongChecksum:
         raise WrongPayload() from None
     except BadPayload:
@@ -266,7 +266,7 @@ def run_kill(call: Call) -> None:
 
 
 SUBCOMMANDS = [
-    subcommand(
+    subcommand_row(
         "function|delete",
         3,
         run_delete,
@@ -276,8 +276,8 @@ SUBCOMMANDS = [
         "library-name",
         tips="request_policy:all_shards response_policy:all_succeeded",
     ),
-    subcommand("function|dump", 2, run_dump, "noscript", "7.0.0", "Returns all libraries as one string."),
-    subcommand(
+    subcommand_row("function|dump", 2, run_dump, "noscript", "7.0.0", "Returns all libraries as one string."),
+    subcommand_row(
         "function|flush",
         -2,
         run_flush,
@@ -288,7 +288,7 @@ SUBCOMMANDS = [
         "O(N), N being the number of libraries",
         tips="request_policy:all_shards response_policy:all_succeeded",
     ),
-    subcommand(
+    subcommand_row(
         "function|kill",
         2,
         run_kill,
@@ -297,7 +297,7 @@ SUBCOMMANDS = [
         "Ends a function that runs too long.",
         tips="request_policy:all_shards response_policy:one_succeeded",
     ),
-    subcommand(
+    subcommand_row(
         "function|list",
         -2,
         run_list,
@@ -308,7 +308,7 @@ SUBCOMMANDS = [
         "O(N), N being the number of functions",
         tips="nondeterministic_output_order",
     ),
-    subcommand(
+    subcommand_row(
         "function|load",
         -3,
         run_load,
@@ -319,7 +319,7 @@ SUBCOMMANDS = [
         "O(N), N being the length of the library",
         tips="request_policy:all_shards response_policy:all_succeeded",
     ),
-    subcommand(
+    subcommand_row(
         "function|restore",
         -3,
         run_restore,
@@ -330,7 +330,7 @@ SUBCOMMANDS = [
         "O(N), N being the number of libraries",
         tips="request_policy:all_shards response_policy:all_succeeded",
     ),
-    subcommand(
+    subcommand_row(
         "function|stats",
         2,
         run_stats,

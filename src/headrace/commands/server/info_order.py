@@ -66,9 +66,9 @@ DIGITS = "0123456789"
 
 
 def sort_fields(section: str, fields: dict[str, object]) -> dict[str, object]:
-    """Return the fields of a section in Redis's order; as they are if the section has no order here.
+    """Return the fields of a section in Redis's order; unchanged if FIELD_RANKS lacks the section.
 
-    A numbered field (db0) has the place of its name without the number. Unknown fields come last.
+    A numbered field (db0) is sorted as its name without the number. Unknown fields come last.
     """
     ranks = FIELD_RANKS.get(section)
     if ranks is None:

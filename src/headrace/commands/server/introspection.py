@@ -9,7 +9,7 @@ import cython
 
 from headrace.commands.arguments import Arguments
 from headrace.commands.call import Call
-from headrace.commands.rows import help_row
+from headrace.commands.command_rows import help_row
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.keyspace.glob import Glob
@@ -70,7 +70,7 @@ def write_command_info(reply: ReplyWriter, command: Command | None) -> None:
     reply.bulk(command.name)
     reply.integer(command.arity)
     _write_words(reply, sorted(command.flags))
-    for position in command.shown_keys:
+    for position in command.shown_key_span:
         reply.integer(position)
     _write_words(reply, [f"@{category}" for category in sorted(command.categories)])
     reply.array(len(command.tips))
@@ -162,7 +162,7 @@ def run_list(call: Call) -> None:
     arguments: Arguments = call.arguments()
     names = [command.name for command in all_commands(call)]
     if arguments.has_more():
-        if not arguments.take_flag(b"FILTERBY") or arguments.remaining() != 2:
+        if not arguments.take_flag(b"FILTERBY") or arguments.remaining_count() != 2:
             raise InvalidSyntax()
         if arguments.take_flag(b"MODULE"):
             names = []

@@ -33,7 +33,10 @@ WRITE_CALL_PATTERN = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\
 
 
 def check_write(call: Call, call_number: int = 0) -> None:
-    """Raise CommandError if a script may not write now; call_number: which of its writing calls it is."""
+    """Raise CommandError if the running script may not write now.
+
+    call_number: the index of the write among the write calls in the script's text, for the error's line.
+    """
     gate = call.engine.write_gate
     if not gate.may_reject:
         return
@@ -73,7 +76,8 @@ def release_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
 def extend_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Prolong the lock; return 1, or 0 if it is not held with the token or has no expiry.
 
-    words: the token, milliseconds, and 0 to add them to the time that is left.
+    words: the token, the milliseconds, and a mode. Mode 0 adds the milliseconds to the time that is left;
+    any other mode counts them from now.
     """
     if not is_lock_held(call, keys[0], words[0]):
         return 0
@@ -132,13 +136,13 @@ REQUIRED_COMMANDS: dict[KnownScriptFunction, tuple[bytes, ...]] = {
 }
 
 
-def mark_if_native(script: Script) -> None:
-    """Set script.native_digest and script.write_call_lines if it is one of the scripts here."""
+def mark_if_known(script: Script) -> None:
+    """Set script.known_script_digest and script.write_call_lines if it is one of the scripts here."""
     if len(script.text) > TEXT_BYTES_MAX:
         return
     normal = hashlib.sha1(b" ".join(script.text.split())).hexdigest()
     if normal in SCRIPTS_BY_DIGEST:
-        script.native_digest = normal
+        script.known_script_digest = normal
         lines = [
             script.text.count(b"\n", 0, found.start()) + 1
             for found in WRITE_CALL_PATTERN.finditer(script.text)
@@ -148,9 +152,9 @@ def mark_if_native(script: Script) -> None:
 
 def run_known(call: Call, script: Script, key_count: int) -> bool:
     """Run the script if it is one of those here and has enough arguments; return whether it was run."""
-    if script.native_digest is None:
+    if script.known_script_digest is None:
         return False
-    run, keys_least, words_least = SCRIPTS_BY_DIGEST[script.native_digest]
+    run, keys_least, words_least = SCRIPTS_BY_DIGEST[script.known_script_digest]
     keys, words = call.argv[3 : 3 + key_count], call.argv[3 + key_count :]
     if len(keys) < keys_least or len(words) < words_least:
         return False

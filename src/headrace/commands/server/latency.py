@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.commands.call import Call
-from headrace.commands.rows import server_command, server_container
+from headrace.commands.command_rows import server_command, server_container
 from headrace.errors import CommandError, to_text
 
 GRAPH_ROWS = 4

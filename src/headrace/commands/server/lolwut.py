@@ -10,7 +10,7 @@ from math import pi, sin
 
 from headrace.commands.arguments import parse_i64
 from headrace.commands.call import Call
-from headrace.commands.rows import server_command
+from headrace.commands.command_rows import server_command
 
 COLUMNS, COLUMNS_MAX = 66, 200
 ROWS, ROWS_MAX = 6, 40

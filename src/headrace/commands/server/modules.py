@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.commands.call import Call
-from headrace.commands.rows import server_command, server_container
+from headrace.commands.command_rows import server_command, server_container
 from headrace.errors import CommandError
 
 CHANGE_FLAGS = "admin noscript no_async_loading"

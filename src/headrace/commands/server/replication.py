@@ -16,8 +16,8 @@ from collections.abc import Callable
 
 from headrace.commands.arguments import Arguments, is_keyword, parse_i64
 from headrace.commands.call import Call, write_wait_reply
+from headrace.commands.command_rows import server_command
 from headrace.commands.connection.client import parse_deadline
-from headrace.commands.rows import server_command
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, NotAnInteger, to_text
 from headrace.resp.inline import split_line
@@ -76,7 +76,7 @@ class BadFailoverTimeout(CommandError):
     text = "ERR FAILOVER timeout must be greater than 0"
 
 
-class TakeoverOfPrimary(CommandError):
+class PsyncFailoverOnPrimary(CommandError):
     text = "ERR PSYNC FAILOVER can't be sent to a master."
 
 
@@ -113,13 +113,13 @@ def parse_port(text: bytes) -> int:
 
 def run_role(call: Call) -> None:
     """ROLE: reply with the role, the offset, and the replicas or the primary."""
-    call.reply.value(call.server.replication.role())
+    call.reply.value(call.server.replication.role_reply())
 
 
 def run_failover(call: Call) -> None:
-    """FAILOVER: hand the role of primary to a replica, or abort that."""
+    """FAILOVER: hand the role of primary to a replica, or abort a running failover."""
     arguments: Arguments = call.arguments()
-    if arguments.remaining() == 1 and arguments.take_flag(b"ABORT"):
+    if arguments.remaining_count() == 1 and arguments.take_flag(b"ABORT"):
         call.server.replication.abort_failover()
         call.reply.ok()
         return
@@ -131,7 +131,7 @@ def run_failover(call: Call) -> None:
             timeout = arguments.next_integer()
             if timeout <= 0:
                 raise BadFailoverTimeout()
-        elif host is None and arguments.remaining() > 2 and arguments.take_flag(b"TO"):
+        elif host is None and arguments.remaining_count() > 2 and arguments.take_flag(b"TO"):
             host = to_text(arguments.next_argument())
             port = arguments.next_integer()
         elif not force and arguments.take_flag(b"FORCE"):
@@ -163,7 +163,7 @@ def run_replconf(call: Call) -> None:
         check_replconf_value(option, value)
         call.server.replication.set_replconf_option(call.session, option, value)
         if option == b"capa":
-            dialect = call.server.replication.stream_dialect(call.session)
+            dialect = call.server.replication.replication_dialect(call.session)
     call.reply.simple(f"OK {dialect}".rstrip().encode())
 
 
@@ -214,11 +214,11 @@ def run_psync(call: Call) -> None:
 def promote_for_failover(call: Call, history: bytes) -> None:
     """Become a primary because this server's primary asks for it (FAILOVER). history: its replication ID.
 
-    Raises TakeoverOfPrimary or OtherReplicationId.
+    Raises PsyncFailoverOnPrimary or OtherReplicationId.
     """
     replication = call.server.replication
     if not replication.is_replica():
-        raise TakeoverOfPrimary()
+        raise PsyncFailoverOnPrimary()
     if dict(replication.info())["master_replid"] != to_text(history).lower():
         raise OtherReplicationId()
     replication.promote()

@@ -125,7 +125,9 @@ def check_log_exists(call: Call, local: int) -> None:
 def serve_when_synced(local: int, replicas: int) -> Callable[[Call], bool]:
     """Return the `serve` function that replies as soon as the caller's writes are synced.
 
-    local: 1 if they must be synced here; replicas: on how many replicas.
+    Args:
+        local: 1 if the writes must be synced on this server, else 0.
+        replicas: on how many replicas they must be synced.
     """
 
     def serve(call: Call) -> bool:

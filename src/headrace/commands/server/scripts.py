@@ -12,7 +12,7 @@ import cython
 
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.rows import help_row
+from headrace.commands.command_rows import help_row
 from headrace.commands.scripts_interface import KILLED_TEXT, ScriptsInterface
 from headrace.commands.server import known_scripts
 from headrace.commands.spec import Command
@@ -80,8 +80,8 @@ def load_script(call: Call, text: bytes, keeps: bool) -> Script:
     script = scripts.scripts.get(digest)
     if script is None:
         script = Script(digest, text)
-        known_scripts.mark_if_native(script)
-        if script.native_digest is None:
+        known_scripts.mark_if_known(script)
+        if script.known_script_digest is None:
             scripts.compile(script)
         scripts.add(script)
     if keeps:
@@ -93,7 +93,7 @@ def check_script_flags(call: Call, flags: int, read_only: bool) -> None:
     """Raise CommandError if a script or function with these flags may not run now."""
     gate = call.engine.write_gate
     if not flags & NO_WRITES:
-        gate.check_script_may_write(call.session, bool(flags & ALLOW_OOM))
+        gate.check_writing_script_start(call.session, bool(flags & ALLOW_OOM))
     if not flags & ALLOW_STALE:
         gate.check_script(call.session)
     if read_only and not flags & NO_WRITES:
@@ -110,7 +110,11 @@ def run_script(
 ) -> cython.void:
     """Run a loaded script with the arguments of the request, of which `count` are keys."""
     flags: cython.longlong
-    if not read_only and script.native_digest is not None and known_scripts.run_known(call, script, count):
+    if (
+        not read_only
+        and script.known_script_digest is not None
+        and known_scripts.run_known(call, script, count)
+    ):
         return
     flags = script.flags
     if script.declares_flags:
@@ -212,7 +216,7 @@ def run_kill(call: Call) -> None:
     kill_running_script(call, False)
 
 
-def subcommand(
+def subcommand_row(
     name: str,
     arity: int,
     run: object,
@@ -240,7 +244,7 @@ def subcommand(
 
 
 SUBCOMMANDS = [
-    subcommand(
+    subcommand_row(
         "script|exists",
         -3,
         run_exists,
@@ -251,7 +255,7 @@ SUBCOMMANDS = [
         "O(N), N being the number of digests",
         tips="request_policy:all_shards response_policy:agg_logical_and",
     ),
-    subcommand(
+    subcommand_row(
         "script|flush",
         -2,
         run_flush,
@@ -262,7 +266,7 @@ SUBCOMMANDS = [
         "O(N), N being the number of scripts",
         tips="request_policy:all_nodes response_policy:all_succeeded",
     ),
-    subcommand(
+    subcommand_row(
         "script|kill",
         2,
         run_kill,
@@ -271,7 +275,7 @@ SUBCOMMANDS = [
         "Ends a script that runs too long.",
         tips="request_policy:all_shards response_policy:one_succeeded",
     ),
-    subcommand(
+    subcommand_row(
         "script|load",
         3,
         run_load,

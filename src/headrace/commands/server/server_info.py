@@ -67,7 +67,7 @@ def clients(call: Call) -> InfoFields:
 
 
 def group_reader_key_count(blocking: Blocking) -> int:
-    """Return the number of keys on which an XREADGROUP is blocked, which ends when the key is deleted."""
+    """Return the number of keys on which an XREADGROUP is blocked: deleting such a key unblocks it."""
     return sum(
         any(waiter.command_name == b"xreadgroup" for one in wait_classes.values() for waiter in one)
         for wait_classes in blocking.queues.values()
@@ -215,14 +215,14 @@ def keyspace(call: Call) -> InfoFields:
     return fields
 
 
-def waiting_entry_count(stream: Stream) -> int:
+def key_order_waiting_count(stream: Stream) -> int:
     """Return how many entries wait for others of their key, by the rule ORDERED-BY."""
     orders = [group.pending.key_order for group in stream.groups()]
     return sum(order.waiting_count for order in orders if order is not None)
 
 
 def rule_figures(call: Call) -> InfoFields:
-    """Return what the rules of the present streams have done; nothing without rules."""
+    """Return what the rules of the present streams have done; empty if no stream has rules."""
     found = list(call.keyspace.rule_registry.streams.values())
     if not found:
         return []
@@ -232,7 +232,7 @@ def rule_figures(call: Call) -> InfoFields:
         ("rules_removed_entries", sum(one.removed_count for one in found)),
         ("rules_dead_letters", sum(one.dead_letter_count for one in found)),
         ("rules_rejected_entries", sum(one.rejected_count for one in found)),
-        ("rules_waiting_entries", sum(waiting_entry_count(one.stream) for one in found)),
+        ("rules_waiting_entries", sum(key_order_waiting_count(one.stream) for one in found)),
         ("scheduled_entries", sum(one.stream.length for one in found if one.schedule is not None)),
     ]
 

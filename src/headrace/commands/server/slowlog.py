@@ -6,7 +6,7 @@ from itertools import islice
 
 from headrace.commands.arguments import parse_i64
 from headrace.commands.call import Call
-from headrace.commands.rows import server_command, server_container
+from headrace.commands.command_rows import server_command, server_container
 from headrace.errors import CommandError, NotAnInteger, UnknownSubcommand
 
 COUNT_DEFAULT = 10  # without a count

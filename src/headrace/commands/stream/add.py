@@ -15,7 +15,7 @@ from __future__ import annotations
 import cython
 
 from headrace import companion_keys, mem
-from headrace.commands import arguments, redis7_forms
+from headrace.commands import arguments, redis7_equivalents
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
 from headrace.commands.stream import idempotency
@@ -193,7 +193,7 @@ class XAddRequest:
             if stream.last_seq == U64_MAX:
                 raise IdTooSmall()
             self.seq = stream.last_seq + 1
-        if not stream_id.before(stream.last_ms, stream.last_seq, self.ms, self.seq):
+        if not stream_id.is_before(stream.last_ms, stream.last_seq, self.ms, self.seq):
             raise IdTooSmall()
 
     @cython.cfunc
@@ -285,7 +285,7 @@ def run(call: Call) -> None:
     iid: bytes = b""
     if request.pid_at != 0:
         iid = request.iid(argv)
-        if _is_duplicate(call, request, iid, stream):
+        if _reply_if_duplicate(call, request, iid, stream):
             return
     if request.if_last_at != 0 and not request.is_expected_last(argv, stream):
         call.reply.null()
@@ -314,8 +314,8 @@ def run(call: Call) -> None:
     trimmed: cython.longlong = 0 if request.trim is None else _trim(call, request.trim, stream)
     effect: list[bytes] | None = _effect(request, argv, stream) if call.effects.recording else None
     if effect is not None and request.trim is not None and request.trim.deletions is not None:
-        redis7_forms.add_form_of_trim(call, effect, stream, request.trim.deletions)
-    call.finish_change_and_retry(key, "t", b"xadd", effect)
+        redis7_equivalents.add_trim_equivalent(call, effect, stream, request.trim.deletions)
+    call.finish_change_and_retry_waiters(key, "t", b"xadd", effect)
     if trimmed > 0:
         call.notify("t", b"xtrim", key)
 
@@ -366,7 +366,7 @@ def check_stream_not_full(call: Call, key: bytes, stream: Stream, rules: StreamR
 
 
 @cython.cfunc
-def _is_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) -> cython.bint:
+def _reply_if_duplicate(call: Call, request: XAddRequest, iid: bytes, stream: Stream) -> cython.bint:
     """Reply with the ID of the existing entry and return True if the producer has sent the request before.
 
     The result of a replayed request does not depend on what the stream still remembers: a request logged with

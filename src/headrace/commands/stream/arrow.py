@@ -67,7 +67,7 @@ class XArrowRequest:
             else:
                 raise InvalidSyntax()
         pairs: cython.longlong = words.next_integer()
-        if not 0 <= pairs <= words.remaining() or words.remaining() != 2 * pairs:
+        if not 0 <= pairs <= words.remaining_count() or words.remaining_count() != 2 * pairs:
             raise CommandError("ERR COLUMNS does not match the columns that follow")
         self.columns = column_types.parse_columns(words.take_rest())
 
@@ -96,7 +96,7 @@ def run_arrow(call: Call) -> None:
             more = encoder.encode(entries, request.count)
     except MalformedEntry as refused:
         raise CommandError(f"MALFORMED {refused}") from None
-    misfits: list[int] = encoder.misfits() if request.mode == "PERMISSIVE" else []
+    misfits: list[int] = encoder.misfit_counts() if request.mode == "PERMISSIVE" else []
     count: cython.longlong
     call.reply.array(7 if misfits else 6)
     if encoder.entries_read > 0:
@@ -105,13 +105,13 @@ def run_arrow(call: Call) -> None:
         call.reply.null()
     call.reply.integer(lost)
     call.reply.integer(more)
-    call.reply.integer(encoder.dropped)
-    call.reply.integer(encoder.rows)
+    call.reply.integer(encoder.dropped_entries)
+    call.reply.integer(encoder.row_count)
     if misfits:
         call.reply.array(len(misfits))
         for count in misfits:
             call.reply.integer(count)
-    _write_message(call.reply, encoder.message(), encoder.rows)
+    _write_message(call.reply, encoder.message(), encoder.row_count)
     encoder.close()
 
 
@@ -120,7 +120,7 @@ def _write_message(reply: ReplyWriter, message: BatchMessage, rows: cython.Py_ss
     """Write the message as a bulk string, from its pieces."""
     head: bytearray = message.head(rows)
     piece: GrowableBuffer
-    reply.open_bulk(len(head) + message.body_bytes)
+    reply.bulk_header(len(head) + message.body_bytes)
     reply.raw_from(head, 0, len(head))
     for piece in message.body_buffers:
         reply.raw_from(piece.p, 0, piece.used)

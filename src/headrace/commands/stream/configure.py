@@ -20,7 +20,7 @@ from headrace.streams.idempotency import IdempotencyStore
 from headrace.streams.rules import HOT_RULES, NO_STREAM_RULES, InvalidRule, StreamRules
 from headrace.streams.stream import Stream
 
-DURATION_MAX = cython.declare(cython.longlong, 86400)  # seconds: a day
+IDMP_DURATION_MAX_S = cython.declare(cython.longlong, 86400)  # seconds: a day
 MAXSIZE_MAX = cython.declare(cython.longlong, 10_000)
 NOT_GIVEN = cython.declare(cython.longlong, 0)
 
@@ -76,7 +76,7 @@ class XCfgSetRequest:
                 if self.duration_s != NOT_GIVEN:
                     raise DuplicateParameter("IDMP-DURATION")
                 self.duration_s = arguments.parse_i64(argv[at + 1])
-                if not 1 <= self.duration_s <= DURATION_MAX:
+                if not 1 <= self.duration_s <= IDMP_DURATION_MAX_S:
                     raise DurationOutOfRange()
             elif arguments.is_keyword(argv[at], b"IDMP-MAXSIZE"):
                 if self.maxsize != NOT_GIVEN:

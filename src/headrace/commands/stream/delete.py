@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import cython
 
-from headrace.commands import arguments, redis7_forms, strict_rules
+from headrace.commands import arguments, redis7_equivalents, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
+from headrace.commands.stream import left_out_removals
 from headrace.commands.stream import trim as trim_options
-from headrace.commands.stream import unreadable_removals
 from headrace.errors import CommandError, InvalidSyntax
 from headrace.streams import deletions, references
 from headrace.streams.deletions import Deletions
@@ -97,7 +97,7 @@ def run(call: Call) -> None:
         call.reply.integer(0)
         return
     ids: list[StreamId] = [stream_id.parse(word, 0) for word in argv[2:]]
-    left_out: set[StreamId] = unreadable_removals.left_out_ids(call, stream, ids)
+    left_out: set[StreamId] = left_out_removals.left_out_ids(call, stream, ids)
     if left_out:
         ids = [one for one in ids if one not in left_out]
     deleted: cython.longlong = 0
@@ -124,7 +124,7 @@ def _ids_to_delete(call: Call, stream: Stream, policy: cython.int, ids: list[Str
     deleted: list[StreamId] = ids
     if policy == references.ACKED:
         deleted = [one for one in ids if not references.is_referenced(stream, one.ms, one.seq)]
-    left_out: set[StreamId] = unreadable_removals.left_out_ids(call, stream, deleted)
+    left_out: set[StreamId] = left_out_removals.left_out_ids(call, stream, deleted)
     if policy == references.DELREF:
         for one in left_out:
             references.drop_references(stream, one.ms, one.seq)
@@ -145,7 +145,9 @@ def run_by_policy(call: Call) -> None:
         write_missing(call, request.id_count)
         return
     ids: list[StreamId] = _ids_to_delete(call, stream, request.policy, request.ids(call.argv))
-    removed: Deletions | None = deletions.new_deletions(stream) if call.effects.needs_older_forms else None
+    removed: Deletions | None = (
+        deletions.new_deletions(stream) if call.effects.needs_redis7_equivalents else None
+    )
     deleted: cython.longlong = 0
     changed: cython.longlong = 0
     dropped: cython.Py_ssize_t
@@ -174,7 +176,7 @@ def run_by_policy(call: Call) -> None:
             call.reply.integer(-1)
     if changed > 0:
         if removed is not None:
-            redis7_forms.add_form_of_deletions(call, key, [], removed)
+            redis7_equivalents.add_deletion_equivalent(call, key, [], removed)
         call.count_and_record_changes(changed)
     if deleted > 0:
         call.database.invalidate_watchers(key)

@@ -33,7 +33,7 @@ def write_id_and_fields(reply: ReplyWriter, entry: StreamIterator) -> cython.int
     assert walk is not None
     reply.stream_id(entry.ms, entry.seq)
     reply.array(2 * entry.field_count)
-    while walk.next_piece():
+    while walk.next_field_or_value():
         reply.bulk_from(walk.text_pointer, walk.text_at, walk.text_size)
     return 0
 

@@ -25,13 +25,13 @@ class EntryLookup:
 
     stream: Stream
     _entry: StreamIterator | None  # at an entry
-    _untouched: cython.bint  # that entry has not been returned yet
+    _is_entry_unread: cython.bint  # that entry has not been returned yet
     _ends_with_run: cython.bint  # its iterator ends before the next cold run, which is not read
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._entry = None
-        self._untouched = False
+        self._is_entry_unread = False
         self._ends_with_run = False
 
     @cython.ccall
@@ -42,24 +42,24 @@ class EntryLookup:
         """
         stream: Stream = self.stream
         last: StreamId | None
-        if stream_id.before(ms, seq, stream.first_ms, stream.first_seq):
+        if stream_id.is_before(ms, seq, stream.first_ms, stream.first_seq):
             return None  # trimmed, as many pending entries may be: a search would cost ten times as much
         entry: StreamIterator | None = self._entry
         steps: cython.int = 0
         if entry is not None:
-            while steps < STEPS_MAX and stream_id.before(entry.ms, entry.seq, ms, seq):
+            while steps < STEPS_MAX and stream_id.is_before(entry.ms, entry.seq, ms, seq):
                 if not entry.next():
                     self._entry = None
                     if not self._ends_with_run:
                         return None
                     steps = 0
                     break
-                self._untouched = True
+                self._is_entry_unread = True
                 steps += 1
-            if entry.ms == ms and entry.seq == seq and self._untouched:
-                self._untouched = False
+            if entry.ms == ms and entry.seq == seq and self._is_entry_unread:
+                self._is_entry_unread = False
                 return entry
-            if steps > 0 and stream_id.before(ms, seq, entry.ms, entry.seq):
+            if steps > 0 and stream_id.is_before(ms, seq, entry.ms, entry.seq):
                 return None  # stepped over
         if stream.run_count() > 0:
             last = stream.last_id_in_same_run(ms, seq)
@@ -73,5 +73,5 @@ class EntryLookup:
             self._entry = None
             return None
         self._entry = entry
-        self._untouched = entry.ms != ms or entry.seq != seq
-        return None if self._untouched else entry
+        self._is_entry_unread = entry.ms != ms or entry.seq != seq
+        return None if self._is_entry_unread else entry

@@ -55,8 +55,8 @@ def ensure_idempotency(call: Call, stream: Stream) -> IdempotencyStore:
 def run_record(call: Call) -> None:
     """XIDMPRECORD: remember a request for an existing entry, to restore a stream.
 
-    In a replay it always succeeds, as it did before: meanwhile the entry or the iid may have been removed,
-    which a log does not contain.
+    In a replay the checks for entry and iid are skipped. The request passed them when it was executed. The
+    log need not contain what removed the entry or iid since.
     """
     argv: list[bytes] = call.argv
     pid: bytes = argv[2]

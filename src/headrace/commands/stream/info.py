@@ -13,7 +13,7 @@ import cython
 from headrace import mem
 from headrace.commands import arguments
 from headrace.commands.call import Call
-from headrace.commands.rows import help_row
+from headrace.commands.command_rows import help_row
 from headrace.commands.spec import Command
 from headrace.commands.stream import entries
 from headrace.errors import CommandError, DamagedColdRun, NoSuchKey, UnknownSubcommand, to_text

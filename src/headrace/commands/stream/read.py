@@ -130,8 +130,8 @@ class XReadRequest:
     def serve(self, call: Call) -> cython.bint:
         """Write the streams that have entries above their ID; return False, and write nothing, if none has.
 
-        Retried for a blocked session. A key that has become another type does not wake the session; but if
-        another key does, the reply is an error.
+        Retried for a blocked session. A key that now has another type does not wake the session by itself.
+        But if another key has entries, WrongType is raised.
         """
         answered: cython.Py_ssize_t = 0
         wrong_type: cython.bint = False
@@ -168,7 +168,7 @@ class XReadRequest:
             after = self.after_ids[i]
             if self.keys[i] in self.lowest_ids and after is not None:
                 lowest = self.lowest_ids[self.keys[i]]
-                if lowest is None or stream_id.before(lowest.ms, lowest.seq, after.ms, after.seq):
+                if lowest is None or stream_id.is_before(lowest.ms, lowest.seq, after.ms, after.seq):
                     continue
             self.lowest_ids[self.keys[i]] = after
 
@@ -182,7 +182,7 @@ class XReadRequest:
             return False
         stream = value
         after = self.lowest_ids[key]
-        return after is None or stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq)
+        return after is None or stream_id.is_before(after.ms, after.seq, stream.last_ms, stream.last_seq)
 
     @cython.cfunc
     def _write_stream(
@@ -195,7 +195,7 @@ class XReadRequest:
             if after is None:
                 return 0
             after = after.predecessor()
-        elif not stream_id.before(after.ms, after.seq, stream.last_ms, stream.last_seq):
+        elif not stream_id.is_before(after.ms, after.seq, stream.last_ms, stream.last_seq):
             return 0  # the usual case of a client that polls; also the greatest ID
         if self.options.count > 0 and self.options.maxsize == 0:
             cold_reads.raise_unless_range_loaded(stream, after.ms, after.seq, U64_MAX, budget.stream_limit())

@@ -118,12 +118,12 @@ class ReadOptions:
         elif left >= 1 and arguments.is_keyword(word, b"BLOCK"):
             self.block_ms = arguments.parse_timeout(argv[at + 1], now)
         elif left >= 2 and arguments.is_keyword(word, b"GROUP"):
-            self._for_groups("GROUP")
+            self._require_group_read("GROUP")
             self.group = argv[at + 1]
             self.consumer = argv[at + 2]
             return at + 3
         elif arguments.is_keyword(word, b"NOACK"):
-            self._for_groups("NOACK")
+            self._require_group_read("NOACK")
             self.noack = True
             return at + 1
         elif left >= 1 and arguments.is_keyword(word, b"MAXCOUNT"):
@@ -131,14 +131,14 @@ class ReadOptions:
         elif left >= 1 and arguments.is_keyword(word, b"MAXSIZE"):
             self.maxsize = _parse_limit(argv[at + 1], "MAXSIZE")
         elif left >= 1 and arguments.is_keyword(word, b"CLAIM"):
-            self._for_groups("CLAIM")
+            self._require_group_read("CLAIM")
             self.claim_idle_ms = _parse_idle(argv[at + 1])
         else:
             raise InvalidSyntax()
         return at + 2
 
     @cython.cfunc
-    def _for_groups(self, option: str) -> cython.void:
+    def _require_group_read(self, option: str) -> cython.void:
         if not self.is_group_read:
             raise OptionOnlyForGroups(option)
 
@@ -175,17 +175,17 @@ class ReplyBudget:
     """The limits of one reply, and what was used of them. The first entry always fits, however large."""
 
     reply: ReplyWriter
-    entry_count: cython.longlong  # entries so far
-    _left: cython.longlong
-    _per_stream: cython.longlong
+    written_count: cython.longlong  # entries so far
+    _entries_left: cython.longlong
+    _entries_per_stream_max: cython.longlong
     _maxsize: cython.longlong
     _start: cython.Py_ssize_t
 
     def __init__(self, options: ReadOptions, reply: ReplyWriter) -> None:
         self.reply = reply
-        self.entry_count = 0
-        self._left = options.maxcount if options.maxcount > 0 else I64_MAX
-        self._per_stream = options.count if options.count > 0 else I64_MAX
+        self.written_count = 0
+        self._entries_left = options.maxcount if options.maxcount > 0 else I64_MAX
+        self._entries_per_stream_max = options.count if options.count > 0 else I64_MAX
         self._maxsize = options.maxsize
         self._start = reply.mark()
 
@@ -195,15 +195,19 @@ class ReplyBudget:
         """Return how many entries the next stream may add; 0 if the reply is full."""
         if self.is_full():
             return 0
-        return self._per_stream if self._per_stream < self._left else self._left
+        return (
+            self._entries_per_stream_max
+            if self._entries_per_stream_max < self._entries_left
+            else self._entries_left
+        )
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def is_full(self) -> cython.bint:
         """Return whether the reply is full, by size or by count."""
-        if self._left <= 0:
+        if self._entries_left <= 0:
             return True
-        if self._maxsize == 0 or self.entry_count == 0:
+        if self._maxsize == 0 or self.written_count == 0:
             return False
         return self.reply.mark() - self._start >= self._maxsize
 
@@ -211,5 +215,5 @@ class ReplyBudget:
     @cython.exceptval(check=False)
     def count_entry(self) -> cython.void:
         """Count one more entry."""
-        self.entry_count += 1
-        self._left -= 1
+        self.written_count += 1
+        self._entries_left -= 1

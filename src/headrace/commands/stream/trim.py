@@ -9,10 +9,10 @@ from __future__ import annotations
 import cython
 
 from headrace import mem
-from headrace.commands import arguments, redis7_forms, strict_rules
+from headrace.commands import arguments, redis7_equivalents, strict_rules
 from headrace.commands.call import Call
 from headrace.commands.spec import Command
-from headrace.commands.stream import unreadable_removals
+from headrace.commands.stream import left_out_removals
 from headrace.errors import CommandError, DamagedColdRun, InvalidSyntax, NoSuchKey
 from headrace.streams import cold_run, deletions, references
 from headrace.streams import node as node_module
@@ -141,13 +141,13 @@ class TrimOptions:
     def _read_valued(self, word: bytes, argv: list[bytes], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Read the option `word` at `at` and its value; return the index after it, or `at`."""
         if arguments.is_keyword(word, b"MAXLEN"):
-            self._begin(MAXLEN, argv, at)
+            self._set_strategy(MAXLEN, argv, at)
             self.maxlen = arguments.parse_i64(argv[self.threshold_at])
             if self.maxlen < 0:
                 raise NegativeMaxlen()
             return self.threshold_at + 1
         if arguments.is_keyword(word, b"MINID"):
-            self._begin(MINID, argv, at)
+            self._set_strategy(MINID, argv, at)
             threshold: StreamId = stream_id.parse(argv[self.threshold_at], 0)
             self.minid_ms = threshold.ms
             self.minid_seq = threshold.seq
@@ -161,7 +161,7 @@ class TrimOptions:
         return at
 
     @cython.cfunc
-    def _begin(self, strategy: cython.int, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
+    def _set_strategy(self, strategy: cython.int, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
         """Set the strategy; step over `~` or `=`, which count only if a threshold follows."""
         if self.strategy != NO_TRIM:
             raise TwoStrategies()
@@ -208,16 +208,16 @@ class TrimOptions:
 
         Raises:
             RunNeeded: if a run must be loaded first; the command is then repeated.
-            DamagedColdRun: if one cannot be read.
+            DamagedColdRun: if a run cannot be read and no log is replayed.
         """
         if stream.run_count() == 0 or not self._has_excess(stream, added):
             return
         try:
             self._require_last_run(stream, added)
         except DamagedColdRun as damage:
-            if not call.policy.leaves_out_unreadable:
+            if not call.policy.leaves_out_unreadable_removals:
                 raise
-            self._leave_out(call, stream, self._last_removed_id(stream, added), damage)
+            self._record_left_out_trim(call, stream, self._last_removed_id(stream, added), damage)
             self.strategy = NO_TRIM
 
     @cython.cfunc
@@ -237,16 +237,17 @@ class TrimOptions:
     def apply(self, call: Call, stream: Stream) -> cython.longlong:
         """Trim the stream; return how many entries were removed.
 
-        The trim ends before a run that cannot be read. It raises DamagedColdRun if it has removed no entry by
-        then, although require_cold_run() could read the run; in a replay of a log it never fails. If replicas
-        need older forms of commands, `deletions` gets what a policy other than KEEPREF removes.
+        The trim ends before a run that cannot be read. If it has removed no entry by then, it raises
+        DamagedColdRun. This happens only if the run became unreadable after require_cold_run(), and never in
+        a replay of a log. If replicas need older forms of commands, `deletions` gets what a policy other
+        than KEEPREF removes.
         """
         if (
-            not call.policy.leaves_out_unreadable
+            not call.policy.leaves_out_unreadable_removals
             or stream.run_count() == 0
             or not self._has_excess(stream, 0)
         ):
-            return self._apply(stream, call.effects.needs_older_forms)
+            return self._apply(stream, call.effects.needs_redis7_equivalents)
         last: StreamId = self._last_removed_id(stream, 0)
         damage: DamagedColdRun | None = None
         try:
@@ -258,12 +259,16 @@ class TrimOptions:
         except DamagedColdRun as error:
             damage = error
         if damage is not None:
-            self._leave_out(call, stream, last, damage)
+            self._record_left_out_trim(call, stream, last, damage)
         return self.removed_count
 
     @cython.cfunc
-    def _leave_out(self, call: Call, stream: Stream, last: StreamId, damage: DamagedColdRun) -> cython.void:
-        unreadable_removals.leave_out(call, stream, last, damage, self.policy == references.DELREF)
+    def _record_left_out_trim(
+        self, call: Call, stream: Stream, last: StreamId, damage: DamagedColdRun
+    ) -> cython.void:
+        left_out_removals.record_left_out_removal(
+            call, stream, last, damage, self.policy == references.DELREF
+        )
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
@@ -277,7 +282,7 @@ class TrimOptions:
         return (
             self.strategy == MINID
             and stream.length > 0
-            and stream_id.before(stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq)
+            and stream_id.is_before(stream.first_ms, stream.first_seq, self.minid_ms, self.minid_seq)
         )
 
     @cython.cfunc
@@ -323,7 +328,7 @@ class TrimOptions:
         """Raise EntriesKept if the rule STRICT of the stream rejects the trim."""
         if self.strategy != NO_TRIM:
             acked_only: cython.bint = self.policy == references.ACKED
-            strict_rules.check_trim(call, key, stream, acked_only, self._count_reached(stream, 0))
+            strict_rules.check_trim(call, key, stream, acked_only, self._reached_entry_count(stream, 0))
 
     @cython.cfunc
     def check_strict_add(
@@ -333,16 +338,16 @@ class TrimOptions:
         if self.strategy == NO_TRIM:
             return
         acked_only: cython.bint = self.policy == references.ACKED
-        strict_rules.check_trim(call, key, stream, acked_only, self._count_reached(stream, 1))
+        strict_rules.check_trim(call, key, stream, acked_only, self._reached_entry_count(stream, 1))
         if (self.strategy == MAXLEN and self.maxlen == 0) or (
-            self.strategy == MINID and stream_id.before(ms, seq, self.minid_ms, self.minid_seq)
+            self.strategy == MINID and stream_id.is_before(ms, seq, self.minid_ms, self.minid_seq)
         ):
             strict_rules.check_new_entry_trim(call, key, stream, acked_only)
 
     @cython.cfunc
-    def _count_reached(self, stream: Stream, added: cython.ulonglong) -> cython.longlong:
+    def _reached_entry_count(self, stream: Stream, added: cython.ulonglong) -> cython.longlong:
         """Return how many entries the trim reaches; with DELREF and ACKED it visits every entry."""
-        return trimming.count_reached(
+        return trimming.reached_entry_count(
             stream,
             self.strategy == MINID,
             mem.as_unsigned(self.maxlen),
@@ -370,10 +375,10 @@ class TrimOptions:
             if self.approximate or self._has_excess(stream, 0):
                 words[self.threshold_at] = first_record_id(stream)
         else:
-            self._replace_by_end(stream, words)
+            self._replace_threshold_by_end_id(stream, words)
 
     @cython.cfunc
-    def _replace_by_end(self, stream: Stream, words: list[bytes]) -> cython.void:
+    def _replace_threshold_by_end_id(self, stream: Stream, words: list[bytes]) -> cython.void:
         """Replace the threshold by the ID at which the trim ended: that depends on unlogged nodes.
 
         All entries before that ID that could be removed were removed, and none after it. The first record is
@@ -468,7 +473,7 @@ def trim_stream(call: Call) -> cython.longlong:
         if call.effects.recording:
             trim.replace_by_exact_trim(stream, effect)
             if trim.deletions is not None:
-                redis7_forms.add_form_of_trim(call, effect, stream, trim.deletions)
+                redis7_equivalents.add_trim_equivalent(call, effect, stream, trim.deletions)
         call.keyspace.changes += removed - 1  # finish_change() counts one
         call.finish_change(key, "t", b"xtrim", effect)
     return removed
@@ -537,7 +542,7 @@ def check_set_id(request: XSetIdRequest, stream: Stream, replayed: cython.bint) 
 def limit_entries_read(stream: Stream, group: Group) -> cython.void:
     """Limit the group's entries_read to the number of entries ever added minus those not delivered to it.
 
-    With a greater one its lag would be too low, and negative later.
+    With a greater value the group's lag would be too low, and later negative.
     """
     added: cython.longlong = mem.as_signed(stream.entries_added)
     undelivered: cython.longlong = stream.undelivered_count_or_unknown(group)

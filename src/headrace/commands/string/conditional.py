@@ -23,7 +23,7 @@ from headrace.errors import CommandError, NotAnInteger, WrongArgumentCount, Wron
 from headrace.keyspace.keyspace import Database
 
 NUMKEYS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
-FIRST_PAIR = cython.declare(cython.Py_ssize_t, 2)  # of MSETEX
+FIRST_PAIR_AT = cython.declare(cython.Py_ssize_t, 2)  # of MSETEX
 
 
 class BadKeyCount(CommandError):
@@ -52,7 +52,7 @@ def run_digest(call: Call) -> None:
 
 
 def run_delex(call: Call) -> None:
-    """DELEX: remove the key if the condition holds, or if there is none; reply how many were removed."""
+    """DELEX: remove the key if the condition holds or none is given; reply 1 if it was removed, else 0."""
     argv: list[bytes] = call.argv
     key: bytes = argv[1]
     if len(argv) != 2 and len(argv) != 4:
@@ -95,9 +95,9 @@ def msetex_key_positions(argv: list[bytes]) -> list[int]:
         raise BadKeyCount() from None
     if not 0 < count <= NUMKEYS_MAX:
         raise BadKeyCount()
-    if FIRST_PAIR + 2 * count > len(argv):
+    if FIRST_PAIR_AT + 2 * count > len(argv):
         raise BadPairCount()
-    return list(range(FIRST_PAIR, FIRST_PAIR + 2 * count, 2))
+    return list(range(FIRST_PAIR_AT, FIRST_PAIR_AT + 2 * count, 2))
 
 
 def run_msetex(call: Call) -> None:
@@ -106,7 +106,7 @@ def run_msetex(call: Call) -> None:
     database: Database = call.database
     positions = msetex_key_positions(argv)
     options: SetOptions = SetOptions()
-    options.read_msetex(argv, FIRST_PAIR + 2 * len(positions))
+    options.read_msetex(argv, FIRST_PAIR_AT + 2 * len(positions))
     moment: cython.longlong = 0
     if options.unit != set_options.NO_EXPIRY_UNIT:
         moment = set_options.expiry_ms(call, options.unit, options.expiry_text)
@@ -127,7 +127,7 @@ def run_msetex(call: Call) -> None:
         else:
             strings.store_without_expiry(call, argv[at], argv[at + 1], None)
     if options.unit == set_options.NO_EXPIRY_UNIT and not options.keep_ttl:
-        call.record([b"MSET", *argv[FIRST_PAIR : FIRST_PAIR + 2 * len(positions)]])
+        call.record([b"MSET", *argv[FIRST_PAIR_AT : FIRST_PAIR_AT + 2 * len(positions)]])
     call.effects.make_atomic(start)
     call.reply.integer(1)
 

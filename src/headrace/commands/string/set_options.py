@@ -98,7 +98,7 @@ class SetOptions:
 
     @cython.cfunc
     def read_msetex(self, argv: list[bytes], at: cython.Py_ssize_t) -> cython.void:
-        """Read the options of MSETEX, the first at index `at`. Raises InvalidSyntax, as read_set()."""
+        """Read the options of MSETEX from index `at` on. Raises InvalidSyntax on the errors of read_set()."""
         while at < len(argv):
             at = self._read_shared(argv, at) + 1
 
@@ -162,7 +162,10 @@ def digest_of(value: bytes | bytearray) -> bytes:
 
 @cython.cfunc
 def comparison_holds(condition: cython.int, value: bytes | bytearray, operand: bytes) -> cython.bint:
-    """Return whether the comparison holds for an existing string. Raises BadDigest if it lacks 16 digits."""
+    """Return whether the comparison holds for an existing string.
+
+    Raises BadDigest if the operand is compared as a digest but does not have 16 characters.
+    """
     if condition == IF_EQUAL:
         return value == operand
     if condition == IF_NOT_EQUAL:

@@ -35,7 +35,7 @@ def write_string(reply: ReplyWriter, value: bytes | bytearray | None) -> cython.
 
 @cython.cfunc
 def read_for_update(call: Call, key: bytes) -> bytes | bytearray | None:
-    """Return the string that a command reads before it writes, None without the key. Raises WrongType."""
+    """Return the string that a command reads before it writes; None if there is no key. Raises WrongType."""
     value = call.database.string(key)
     call.count_lookup(key, value)
     return value
@@ -50,7 +50,7 @@ def store_without_expiry(call: Call, key: bytes, value: bytes, effect: list[byte
     if len(call.keyspace.rule_registry.streams):
         strict_rules.check_key_removal(call, call.database, key)
     call.database.put(key, value)
-    call.finish_change_and_retry(
+    call.finish_change_and_retry_waiters(
         key, "$", b"set", effect
     )  # readers blocked on a stream here must get an error
 
@@ -77,7 +77,7 @@ def store_keeping_expiry(call: Call, key: bytes, value: bytes) -> cython.void:
         database.notify_put(key, value)
     database.replace(key, value)
     effect = [b"SET", key, value, b"KEEPTTL"] if call.effects.recording else None
-    call.finish_change_and_retry(key, "$", b"set", effect)
+    call.finish_change_and_retry_waiters(key, "$", b"set", effect)
 
 
 @cython.cfunc

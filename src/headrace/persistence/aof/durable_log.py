@@ -26,13 +26,13 @@ from headrace.visibility import Public
 class DurableLog(Log):
     """A log whose user rejects writes while it is incomplete.
 
-    `on_report` gets the failure for which writes must be rejected; an empty one if they are accepted again.
+    `on_failure_changed` gets the failure for which writes must be rejected; "" if they are accepted again.
     """
 
     appendfsync: Public[str]  # the configured policy; `policy` is the one in effect
     reported_failure: Public[str]  # writes are rejected for it; empty if they are accepted
     has_sync_waiters: Callable[[], bool]  # whether a client waits for a sync (WAITAOF)
-    on_report: Callable[[str], None]
+    on_failure_changed: Callable[[str], None]
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class DurableLog(Log):
         policy: str,
         sync_later: Callable[[File], PendingSync],
         has_sync_waiters: Callable[[], bool],
-        on_report: Callable[[str], None],
+        on_failure_changed: Callable[[str], None],
     ) -> None:
         super().__init__(files, names, policy=policy, sync_later=sync_later)
         self.appendfsync = policy
         self.reported_failure = ""
         self.has_sync_waiters = has_sync_waiters
-        self.on_report = on_report
+        self.on_failure_changed = on_failure_changed
 
     def open(self, manifest: Manifest | None, write_base: Callable[[File], None], rdb: bool = True) -> None:
         """Continue the recovered log; without a manifest create a log. Raises HeadraceError or OSError.
 
         Args:
             write_base: writes the first base of a new log to a file.
-            rdb: whether it writes a snapshot or commands.
+            rdb: whether write_base writes a snapshot or commands.
         """
         self.start(manifest)
         if manifest is None:
@@ -72,7 +72,7 @@ class DurableLog(Log):
         super().tick(now_ms)
 
     def restore_directory(self) -> None:
-        """Restore the directory of a log that was given up, for the next rewrite; else do nothing.
+        """Restore the directory for the next rewrite, if the log was given up; else do nothing.
 
         Raises HeadraceError or OSError.
         """
@@ -92,11 +92,11 @@ class DurableLog(Log):
             logging.getLogger("headrace").error(text, self.failure)
         if self.reported_failure != self.failure:
             self.reported_failure = self.failure
-            self.on_report(self.failure)
+            self.on_failure_changed(self.failure)
 
     def accept_writes(self, reason: str) -> None:
         """Accept writes again if they are rejected, and log the reason."""
         if self.reported_failure:
             logging.getLogger("headrace").warning("%s", reason)
-            self.on_report("")
+            self.on_failure_changed("")
             self.reported_failure = ""

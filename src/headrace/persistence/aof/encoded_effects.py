@@ -3,7 +3,7 @@
     effects   [ SET k 1 ] [ XADD s 1-0 f v ] [ XACK s g 1-0 ]  ...recorded meanwhile
               |-------------- count: encoded --------------|
 
-              body
+              body_start
     bytes     | SELECT 0 | *3 $3 SET ... | *5 $4 XADD ... | *4 $4 XACK ... |
                                          ^ fed: the replicas have what is before
                                                                            ^ size
@@ -33,13 +33,13 @@ class EncodedEffects:
     fed_bytes: cython.Py_ssize_t  # bytes
     size: cython.Py_ssize_t
     _buffer: LogBuffer
-    _body: cython.Py_ssize_t  # index of the first effect: after a SELECT, if there is one
+    _body_start: cython.Py_ssize_t  # index of the first effect: after a SELECT, if there is one
     _database: cython.Py_ssize_t  # of the first effect
 
     def __init__(self) -> None:
         self._buffer = LogBuffer()
         self.count = self.fed_count = self.fed_bytes = self.size = 0
-        self._body = self._database = 0
+        self._body_start = self._database = 0
 
     @cython.ccall
     def encode(self, effects: list[DatabaseRequest]) -> cython.void:
@@ -55,7 +55,7 @@ class EncodedEffects:
             self.fed_count = self.fed_bytes = self.size = 0
             self._database = effects[0][0]
             buffer.select(self._database)
-            self._body = buffer.used
+            self._body_start = buffer.used
             buffer.put_all(effects)
         else:
             if buffer.used != self.size:
@@ -81,7 +81,7 @@ class EncodedEffects:
     @cython.ccall
     def copy_to(self, log: LogBuffer) -> cython.void:
         """Append the bytes to the buffer of a log."""
-        log.put_encoded(self._buffer, self._body, self._database)
+        log.put_encoded(self._buffer, self._body_start, self._database)
 
     @cython.ccall
     def drop(self, effects: list[DatabaseRequest]) -> cython.void:

@@ -23,7 +23,7 @@ MANIFEST_SUFFIX = ".manifest"
 
 
 class LogFileNames:
-    """The file names for one appenddirname and appendfilename; `base` is the latter.
+    """The file names for one appenddirname and appendfilename; `base` is the appendfilename.
 
     manifest, temporary_manifest and single_file are relative to the data directory. base_name() and
     incr_name() return names as in the manifest; path() makes them relative to the data directory.

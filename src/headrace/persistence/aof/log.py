@@ -25,8 +25,8 @@ at every moment. So a crash between any two steps, or the failure of any step, l
    continues: what belongs together changes in one statement without a call. See require_rewrite().
 8. Cold files to which a base refers are complete and durable before the base is written. They are removed
    only if neither the manifest in place nor one that a power cut may bring back names them.
-9. check_files() detects files that other programs removed, replaced or changed, about once a second.
-   The log is then given up as after a failed sync (5), and rewritten from memory.
+9. give_up_if_files_changed() detects files that other programs removed, replaced or changed, about once a
+   second. The log is then given up as after a failed sync (5), and rewritten from memory.
 
 The steps of a rewrite, and what a start finds after a crash that follows each:
 
@@ -112,7 +112,7 @@ class Log:
     monitor: Public[LogFileMonitor]
     checked_ms: Public[cython.longlong]
     _recorder: Public[LogBuffer]
-    _recorded: Public[cython.Py_ssize_t]  # valid bytes in the recorder; an interrupted commit may follow
+    _recorded_bytes: Public[cython.Py_ssize_t]  # valid in the recorder; an interrupted commit may follow
     _file: Public[File | None]  # the newest incr file; None if it is not reliable
     _file_size: Public[cython.longlong]  # bytes of whole commits in it
     _older_size: Public[cython.longlong]  # bytes of the files before it
@@ -121,7 +121,7 @@ class Log:
     _cold_names: Public[frozenset[str]]  # of the manifests that a power cut may leave
     _directory_due: Public[cython.bint]  # a manifest is in place, but its directory is not synced yet
     _base_offset: Public[cython.longlong]  # `written` when the base was begun
-    _pending: Public[PendingSync | None]
+    _pending_sync: Public[PendingSync | None]
     _pending_offset: Public[cython.longlong]
     _sync_ms: Public[cython.longlong]
 
@@ -149,10 +149,10 @@ class Log:
         self.monitor = LogFileMonitor(files, names)
         self.checked_ms = 0  # time of the last check
         self._recorder = LogBuffer()
-        self.rewrite = self._file = self._pending = None
+        self.rewrite = self._file = self._pending_sync = None
         self.sync_paused = self._cut_due = self._unsettled = self._directory_due = False
         self.written = self.synced = self.delayed_commits = self.base_size = 0
-        self._recorded = self._file_size = self._older_size = 0
+        self._recorded_bytes = self._file_size = self._older_size = 0
         self._base_offset = self._pending_offset = self._sync_ms = 0
         self.set_policy(policy)
 
@@ -174,12 +174,12 @@ class Log:
     @property
     def unwritten_bytes(self) -> int:
         """Bytes of records that are only in memory."""
-        return self._recorded
+        return self._recorded_bytes
 
     @property
     def syncing(self) -> bool:
         """Whether a sync runs in another thread."""
-        return self._pending is not None
+        return self._pending_sync is not None
 
     def set_policy(self, policy: str) -> None:
         """Set when to sync: always, everysec or no. Also applies to what is already written."""
@@ -191,12 +191,13 @@ class Log:
         """Continue the recovered log, whose tail was cut off.
 
         Args:
-            manifest: its files; None if there is no log yet, or one of other data: then create() must follow.
+            manifest: the files of the log. None if there is no log yet, or only one of other data: then call
+                create() next.
 
         Raises:
             OSError: if the directory cannot be used.
-            Damaged: if the manifest of other data, which may name cold files, cannot be read.
-            HeadraceError: if there are cold files of another log, or in use by another process.
+            Damaged: if there is a log of other data whose manifest cannot be read. It may name cold files.
+            HeadraceError: if the cold files belong to another log, or another process uses them.
         """
         names, files = self.names, self.files
         if self.cold_files is not None:
@@ -213,7 +214,7 @@ class Log:
             self.failure = "there is no log yet"
             return
         self.manifest = manifest
-        sizes = self.monitor.start(manifest)
+        sizes = self.monitor.record_identities(manifest)
         if manifest.incrs:
             self._file = files.open_append(names.path(manifest.incrs[-1].file))
             self._file.sync()
@@ -223,14 +224,14 @@ class Log:
             self._open_next(ManifestLine(names.incr_name(number), number))
         self._older_size = sum(sizes)
         self.base_size = sizes[0] if manifest.base else 0
-        self._forget_history()
+        self._remove_history_files()
 
     def create(self, write_base: Callable[[File], None], rdb: bool = True) -> None:
         """Create the log: write its first base synchronously. Raises HeadraceError or OSError.
 
         Args:
-            write_base: writes the base to the file. Meanwhile self.rewrite is the rewrite that it belongs to.
-            rdb: whether it writes a snapshot or commands.
+            write_base: writes the base to the given file. While it runs, self.rewrite is this rewrite.
+            rdb: whether write_base writes a snapshot or commands.
         """
         rewrite = self.begin_rewrite(rdb)
         whole = False
@@ -252,13 +253,13 @@ class Log:
 
         Returns True if all records given so far are as durable as the policy promises. If False, failure says
         why, and the records stay in memory: tick(), or a commit of an empty list, retries. If an exception
-        interrupts commit() (7), call it again with the same list.
+        interrupts commit() (invariant 7), call it again with the same list.
         """
         if items:
             self._record(items, now_ms, encoded)
-        if self._pending is not None and now_ms - self._sync_ms > SYNC_WAIT_MAX_MS:
+        if self._pending_sync is not None and now_ms - self._sync_ms > SYNC_WAIT_MAX_MS:
             self.delayed_commits += 1
-            self._collect(wait=True)
+            self._collect_sync_result(wait=True)
         return self._flush(self._syncs_always())
 
     def flush(self) -> bool:
@@ -267,15 +268,15 @@ class Log:
 
     def tick(self, now_ms: int) -> None:
         """Start and finish syncs, and retry after a failure. Call it about ten times a second."""
-        self._collect(wait=False)
+        self._collect_sync_result(wait=False)
         if self.failure or self._syncs_always():  # always: the policy may just have changed from everysec
             self._flush(self._syncs_always())
         if self._file is None or self._unsettled or self._directory_due:
             return
         if self.policy != "everysec" or self.sync_paused:
             return
-        offset = self.written - self._recorded
-        waits = self._pending is not None or 0 <= now_ms - self._sync_ms < SYNC_EVERY_MS
+        offset = self.written - self._recorded_bytes
+        waits = self._pending_sync is not None or 0 <= now_ms - self._sync_ms < SYNC_EVERY_MS
         if self.synced == offset or waits:
             return
         self._sync_ms = now_ms
@@ -283,7 +284,7 @@ class Log:
             self._sync()
         else:
             self._pending_offset = offset
-            self._pending = self.sync_later(self._file)
+            self._pending_sync = self.sync_later(self._file)
 
     def begin_rewrite(
         self,
@@ -343,14 +344,15 @@ class Log:
             unlocked: as for begin_rewrite().
 
         Returns:
-            Whether the log has the new base. If not, it continues without it; rewrite.failure says why.
+            Whether the log has the new base. If not, the log continues without the new base, and
+            rewrite.failure says why.
         """
         if self._file is None or self._unsettled:
             unlocked = nullcontext  # a commit of another thread would not find a log that it can write to
         done = False
         try:
             if ok and rewrite.usable:
-                done = self._adopt(rewrite, unlocked)
+                done = self._adopt_base(rewrite, unlocked)
             else:
                 rewrite.failure = self.failure if ok else "the new base was not finished"
         except OSError as error:
@@ -359,7 +361,7 @@ class Log:
             self.rewrite = None
         if done:
             self._flush(self._syncs_always())
-            self._forget_history(unlocked)
+            self._remove_history_files(unlocked)
         else:
             log_files.remove_if_possible(self.files, rewrite.temporary_path)
         return done
@@ -374,11 +376,11 @@ class Log:
         if self.rewrite is not None:
             self.finish_rewrite(self.rewrite, False)
         if clean and comment and not self.failure:
-            self._recorder.truncate(self._recorded)
+            self._recorder.truncate(self._recorded_bytes)
             self._recorder.put_comment(comment)
-            self.written, self._recorded = self.written + len(comment), self._recorder.used
+            self.written, self._recorded_bytes = self.written + len(comment), self._recorder.used
         durable = clean and self._flush(sync=True)
-        self._collect(wait=True)
+        self._collect_sync_result(wait=True)
         self.abandon()
         return durable
 
@@ -391,19 +393,19 @@ class Log:
     def require_rewrite(self, why: str) -> None:
         """Give up the files: only a rewrite makes the log reliable again.
 
-        For a rewrite that was interrupted at an unknown point, and for files changed by others. The manifest
-        on disk is right after an interruption: at most it names one more empty incr file, or a base of the
-        same records.
+        Call it after a rewrite was interrupted at an unknown point, or when others have changed the files.
+        After an interruption the manifest on disk is still right. At most it names one more empty incr file,
+        or a base of the same records.
         """
         self.failure = f"the log is not known to be whole and must be rewritten: {why}"
-        self._pending = None
+        self._pending_sync = None
         rewrite, self.rewrite = self.rewrite, None
         if rewrite is not None:
             rewrite.usable = False
         self.abandon()
 
-    def check_files(self, now_ms: cython.longlong, force: cython.bint = False) -> bool:
-        """Give up the log if others have changed its files (9); return whether that is so.
+    def give_up_if_files_changed(self, now_ms: cython.longlong, force: cython.bint = False) -> bool:
+        """Give up the log if others have changed its files (invariant 9); return True if it was given up.
 
         Unless forced, the files are compared about once a second.
         """
@@ -427,8 +429,8 @@ class Log:
     ) -> cython.void:
         """Append a record of each item to the recorder, and clear items."""
         recorder = self._recorder
-        if recorder.used != self._recorded:
-            recorder.truncate(self._recorded)
+        if recorder.used != self._recorded_bytes:
+            recorder.truncate(self._recorded_bytes)
         recorder.begin_commit(self.checksums)
         if self.timestamps:
             recorder.put_timestamp(now_ms)
@@ -438,28 +440,28 @@ class Log:
             encoded.copy_to(recorder)
         recorder.end_commit()
         used: cython.Py_ssize_t = recorder.used
-        written: cython.longlong = self.written - self._recorded + used
+        written: cython.longlong = self.written - self._recorded_bytes + used
         if encoded is None:
-            self.written, self._recorded, items[:] = written, used, ()
+            self.written, self._recorded_bytes, items[:] = written, used, ()
         else:
-            self.written, self._recorded, items[:], encoded.count = written, used, (), 0
+            self.written, self._recorded_bytes, items[:], encoded.count = written, used, (), 0
 
     @cython.ccall
     def _flush(self, sync: cython.bint) -> cython.bint:
         """Write the records in memory to the file, and sync it if asked; return whether that worked."""
         if self._file is None:
             if self.rewrite is None or not self.rewrite.usable:
-                self._recorded = 0  # the base of the next rewrite contains them
+                self._recorded_bytes = 0  # the base of the next rewrite contains them
                 self._recorder.clear()
             return False
         try:
             if self._unsettled:
-                self._store(self.manifest)
+                self._store_manifest(self.manifest)
                 if self._unsettled:
                     return False
                 self.synced = max(self.synced, self._base_offset)
-                self._forget_history()
-            if self._recorded:
+                self._remove_history_files()
+            if self._recorded_bytes:
                 self._append(self._file)
         except OSError as error:
             self.failure = f"the log could not be written: {describe_error(error)}"
@@ -473,8 +475,8 @@ class Log:
     def _append(self, file: File) -> cython.void:
         """Write all records in memory. After an error truncate what was written of them."""
         recorder = self._recorder
-        if recorder.used != self._recorded:
-            recorder.truncate(self._recorded)
+        if recorder.used != self._recorded_bytes:
+            recorder.truncate(self._recorded_bytes)
         if self._cut_due:
             file.truncate(self._file_size)
         self._cut_due = True  # until all of it is written
@@ -485,7 +487,11 @@ class Log:
                 file.truncate(self._file_size)
                 self._cut_due = False
             raise
-        self._file_size, self._recorded, self._cut_due = self._file_size + self._recorded, 0, False
+        self._file_size, self._recorded_bytes, self._cut_due = (
+            self._file_size + self._recorded_bytes,
+            0,
+            False,
+        )
         recorder.clear()
 
     @cython.ccall
@@ -494,13 +500,13 @@ class Log:
 
         Waits for a sync in another thread first: the kernel reports a failure once, perhaps to that one.
         """
-        self._collect(wait=True)
+        self._collect_sync_result(wait=True)
         if self._file is None:
             return False
         self._settle_manifest(nullcontext)
         if self._unsettled:
             return False
-        offset = self.written - self._recorded
+        offset = self.written - self._recorded_bytes
         try:
             self._file.sync()
         except OSError as error:
@@ -510,20 +516,20 @@ class Log:
         self.synced = offset
         return True
 
-    def _collect(self, wait: bool) -> None:
+    def _collect_sync_result(self, wait: bool) -> None:
         """Take the result of the sync in another thread, if it is done; wait=True waits for it."""
-        pending = self._pending
+        pending = self._pending_sync
         if pending is None or not (wait or pending.done()):
             return
         try:
             pending.result()
         except Exception as error:  # after any error nothing is known to be durable
-            file, self._file, self.failure, self._pending = self._file, None, SYNC_FAILED_MESSAGE, None
+            file, self._file, self.failure, self._pending_sync = self._file, None, SYNC_FAILED_MESSAGE, None
             assert file is not None
             self._give_up(file, error)
         else:
             self.synced = max(self.synced, self._pending_offset)
-            self._pending = None
+            self._pending_sync = None
 
     def _give_up(self, file: File, error: Exception) -> None:
         """Give up a file after a failed sync, and a rewrite that relies on it."""
@@ -546,7 +552,7 @@ class Log:
         """Create an incr file and the manifest that names it; return the file. Raises OSError."""
         following = self._manifest_with(incr)
         with unlocked():
-            file = self._create(incr)
+            file = self._create_incr(incr)
             try:
                 following.write_temporary(self.files, self.names)
             except OSError:
@@ -565,7 +571,7 @@ class Log:
         self._older_size += self._file_size
         self._use(file)
 
-    def _adopt(self, rewrite: PendingRewrite, unlocked: UnlockedContextFactory) -> bool:
+    def _adopt_base(self, rewrite: PendingRewrite, unlocked: UnlockedContextFactory) -> bool:
         """Replace all older files by the new base. On False or an OSError, nothing has changed."""
         names, files = self.names, self.files
         base = names.path(rewrite.base.file)
@@ -575,7 +581,7 @@ class Log:
         owner = self.manifest.cold_owner or (self._cold_owner() if cold else "")
         following = Manifest(rewrite.base, history, [rewrite.incr], cold, owner)
         size = files.size(rewrite.temporary_path)
-        fresh = self._create(rewrite.incr) if self._file is None else None
+        fresh = self._create_incr(rewrite.incr) if self._file is None else None
         try:
             with unlocked():
                 with contextlib.closing(files.open_append(rewrite.temporary_path)) as file:
@@ -610,7 +616,7 @@ class Log:
         """Return the identity that the cold directory has, or a new one. Raises OSError."""
         return read_owner(self.files, self.names.cold_directory) or new_owner()
 
-    def _create(self, incr: ManifestLine) -> File:
+    def _create_incr(self, incr: ManifestLine) -> File:
         """Create an empty incr file, and make its name durable before a manifest names it."""
         file = self.files.create(self.names.path(incr.file))
         try:
@@ -626,7 +632,7 @@ class Log:
         self._file_size = 0
         self._cut_due = False
 
-    def _store(self, manifest: Manifest) -> None:
+    def _store_manifest(self, manifest: Manifest) -> None:
         """Store the manifest. After an OSError the old one is in place.
 
         If it returns, but the manifest is not durable, `_unsettled` is set: _flush() stores it again.
@@ -679,7 +685,7 @@ class Log:
         self._unsettled = True
         self.failure = f"the log's manifest could not be stored: {describe_error(error)}"
 
-    def _forget_history(self, unlocked: UnlockedContextFactory = nullcontext) -> None:
+    def _remove_history_files(self, unlocked: UnlockedContextFactory = nullcontext) -> None:
         """Remove history files. The next rewrite or start retries what fails here."""
         manifest = self.manifest
         if self.keep_history_files or self._unsettled or not manifest.history:

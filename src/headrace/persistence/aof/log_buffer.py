@@ -6,8 +6,8 @@ r"""Encode records of the log: requests, as clients send them, one after the oth
     #CRC:1f0c4a7e\r\n                          aof-checksum: CRC-32C of the bytes since the last #CRC line,
                                               in hexadecimal; one for each commit
 
-`#CRC:start` begins the bytes of the first checksum of a file, and those after a restart: what another program
-has appended meanwhile has no checksum.
+`#CRC:start` stands before the bytes that the first checksum of a file covers. It is written again after a
+restart: bytes that another program has appended meanwhile have no checksum.
 
 The buffer that collects them:
 
@@ -29,7 +29,7 @@ from headrace.resp import writer
 
 CAP_MIN = cython.declare(cython.Py_ssize_t, 4096)
 CAP_KEPT_MAX = cython.declare(cython.Py_ssize_t, 4 * 1024 * 1024)  # capacity that clear() keeps
-COPIED_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
+WRITE_COPY_BYTES_MAX = cython.declare(cython.Py_ssize_t, 16 * 1024)
 HEADER_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, and both line ends of a word
 
 DatabaseRequest = tuple[int, list[bytes]]  # database, words of a request
@@ -88,7 +88,11 @@ class LogBuffer:
     def put_encoded(
         self, source: LogBuffer, start: cython.Py_ssize_t, database: cython.Py_ssize_t
     ) -> cython.void:
-        """Append the bytes of another buffer from index `start` on. database: that of their first record."""
+        """Append the bytes of another buffer from index `start` on.
+
+        Args:
+            database: the database of the first record in these bytes.
+        """
         self.select(database)
         n: cython.Py_ssize_t = source.used - start
         if self.used + n > self.cap:
@@ -122,7 +126,7 @@ class LogBuffer:
 
     @cython.ccall
     def end_commit(self) -> cython.void:
-        """Append the line with the checksum of the commit, unless it has none or is empty."""
+        """Append the line with the checksum of the commit, unless the commit is empty or has no checksum."""
         start: cython.Py_ssize_t = self.commit_start
         if not self.checksummed or self.used == start:
             return
@@ -170,7 +174,7 @@ class LogBuffer:
         Up to 16 KiB are written from a copy: a view is three objects and costs more (1,500 instructions).
         """
         n: cython.Py_ssize_t = self.used
-        if n <= COPIED_MAX:
+        if n <= WRITE_COPY_BYTES_MAX:
             data = mem.to_bytes(self.p, 0, n)
             taken: cython.Py_ssize_t = file.write(data)
             if taken < n:

@@ -39,11 +39,11 @@ class LogFileMonitor:
         self.manifest_bytes = b""  # the bytes stored last
         self.identities: dict[str, FileIdentity] = {}  # by path
 
-    def start(self, manifest: Manifest) -> list[int]:
+    def record_identities(self, manifest: Manifest) -> list[int]:
         """Remember the files of a recovered log; return their sizes in bytes. Raises OSError."""
         paths = [self.names.path(line.file) for line in manifest.lines_to_load()]
         self.identities = {path: self.files.identity(path) for path in paths}
-        with contextlib.closing(self.files.source(self.names.manifest)) as source:
+        with contextlib.closing(self.files.open_source(self.names.manifest)) as source:
             self.manifest_bytes = source.read(source.size)
         return [one.size for one in self.identities.values()]
 
@@ -58,7 +58,7 @@ class LogFileMonitor:
         self.identities = {path: one for path, one in self.identities.items() if path in named}
 
     def find_change(self, manifest: Manifest, newest_size: int, exact: bool) -> str:
-        """Return which file is not as the log has written it, and how it differs; empty if none is.
+        """Return which file differs from what the log has written, and how; "" if none differs.
 
         Args:
             manifest: the files of the log.
@@ -91,7 +91,7 @@ class LogFileMonitor:
             found = self.files.identity(self.names.manifest)
             if not found.is_regular:
                 return NOT_REGULAR_MESSAGE
-            with contextlib.closing(self.files.source(self.names.manifest)) as source:
+            with contextlib.closing(self.files.open_source(self.names.manifest)) as source:
                 data = source.read(len(self.manifest_bytes) + 1)
         except OSError as error:
             return os.strerror(error.errno or 0)

@@ -44,8 +44,7 @@ def _is_taken(files: DataDirectory, names: LogFileNames, number: int) -> bool:
 def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
     """Create the directory of a log if it is missing.
 
-    If the name of the manifest belongs to something other than a regular file, that is renamed, so that a
-    manifest can be written.
+    Anything but a regular file at the path of the manifest is renamed, so that a manifest can be written.
 
     Raises:
         HeadraceError: if the data directory is not the one that was locked. It is left alone.
@@ -62,7 +61,7 @@ def restore_directory(files: DataDirectory, names: LogFileNames) -> None:
 def remove_leftovers(files: DataDirectory, names: LogFileNames, manifest: Manifest | None) -> None:
     """Remove what a killed rewrite left: temporary files, and a base that no manifest names.
 
-    Such a base has at most the number of the next rewrite.
+    A base with a higher number than that of the next rewrite is kept: no killed rewrite has left it.
     """
     named = {line.file for line in manifest.lines()} if manifest else set()
     highest = manifest.max_sequence() + 1 if manifest else 0
@@ -103,7 +102,7 @@ def cold_file_lines(
 def prepare_cold_directory(files: DataDirectory, names: LogFileNames, cold_files: ColdFiles) -> None:
     """Lock the directory of the cold files, if it exists, and check that they are those of this log.
 
-    Call it before data are loaded, which may add files, and before orphans are removed.
+    Call it before orphans are removed, and before data are loaded: loading may add files.
 
     Raises:
         ForeignColdFiles: if they belong to another log.
@@ -178,7 +177,7 @@ def remove_if_possible(files: DataDirectory, path: str) -> None:
 
 
 def describe_error(error: Exception) -> str:
-    """Return the text of an error, or else the name of its class; of an OSError its file and reason."""
+    """Return file and reason of an OSError; of another error its text, or its class name without a text."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

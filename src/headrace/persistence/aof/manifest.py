@@ -31,7 +31,7 @@ from headrace.resp.inline import split_line
 
 LINE_MAX = 1024  # bytes with the line end; Redis rejects longer lines
 OWNER_COMMENT = b"# cold-owner "
-_PLAIN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable, but not a blank, quote or backslash
+_UNQUOTED_PATTERN = re.compile(rb"[!#-&(-\[\]-~]+")  # printable, but not a blank, quote or backslash
 
 
 class ManifestNotDurable(OSError):
@@ -51,7 +51,8 @@ class Manifest:
     """The files of a log. history lists files that are to be removed; the numbers of incrs rise strictly.
 
     cold lists the cold files that the base needs, with numbers of their own. cold_owner is the identity of
-    the log in the directory of its cold files: see cold_owner.py. It is empty if no base has needed any.
+    the log in the directory of its cold files: see cold_owner.py. cold_owner is empty until a base needs cold
+    files.
     """
 
     base: ManifestLine | None = None
@@ -69,7 +70,7 @@ class Manifest:
             raise Damaged(0, "an empty manifest", file)
         for text in io.BytesIO(data):
             try:
-                manifest._read(text)
+                manifest._parse_line(text)
             except ValueError as error:
                 raise Damaged(at, str(error), file) from None
             at += len(text)
@@ -142,7 +143,7 @@ class Manifest:
                     what = f"{names.path(name)} holds a log, but the manifest is missing"
                     raise Damaged(0, what, names.manifest, f"restore it, or move {names.directory} away")
             return None
-        with contextlib.closing(files.source(names.manifest)) as source:
+        with contextlib.closing(files.open_source(names.manifest)) as source:
             manifest = cls.parse(source.read(source.size), names.manifest)
         paths = [names.path(line.file) for line in manifest.lines_to_load()]
         if not files.exists(names.cold_path(STORE_IDENTITY)):  # else they may be in an object store
@@ -153,7 +154,7 @@ class Manifest:
                 raise Damaged(0, what, names.manifest, "put the file back where it was")
         return manifest
 
-    def _read(self, text: bytes) -> None:
+    def _parse_line(self, text: bytes) -> None:
         """Parse one line, with its line end; raise ValueError if it is wrong."""
         if text.startswith(b"#"):
             if text.startswith(OWNER_COMMENT):
@@ -197,7 +198,7 @@ class Manifest:
 
 
 def write_all(file: File, data: bytes | bytearray | memoryview) -> None:
-    """Write all of data, also by several writes. After an OSError a part of it may be written."""
+    """Write all of data, by several writes if needed. After an OSError a part of it may be written."""
     taken = file.write(data)
     while taken < len(data):
         with memoryview(data)[taken:] as rest:
@@ -210,6 +211,8 @@ def write_all(file: File, data: bytes | bytearray | memoryview) -> None:
 def _quoted(name: str) -> bytes:
     """Return a file name as it is written in the manifest, quoted if necessary."""
     word = name.encode(errors="surrogateescape")
-    if _PLAIN.fullmatch(word):
+    if _UNQUOTED_PATTERN.fullmatch(word):
         return word
-    return b'"%b"' % b"".join(b"%c" % c if _PLAIN.match(b"%c" % c) else b"\\x%02x" % c for c in word)
+    return b'"%b"' % b"".join(
+        b"%c" % c if _UNQUOTED_PATTERN.match(b"%c" % c) else b"\\x%02x" % c for c in word
+    )

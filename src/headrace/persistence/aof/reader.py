@@ -58,9 +58,9 @@ LoadSnapshot = Callable[[Source], int]
 class ReplayResult(NamedTuple):
     """The result of reading a log."""
 
-    records: int  # complete ones, including MULTI and EXEC
-    commands: int  # passed to execute
-    failed_commands: int  # of these, those that returned an error
+    record_count: int  # complete ones, including MULTI and EXEC
+    command_count: int  # passed to execute
+    failed_command_count: int  # of these, those that returned an error
     first_failed_offset: int  # the offset of the first of these; -1 if there is none
     first_error: bytes  # its error reply
     valid_end: int  # the offset after the last complete record: the rest may be cut off
@@ -110,9 +110,9 @@ class LogReader(ReadBuffer):
 
     execute(words) runs a command, and must begin in database 0. It returns None, or the command's error
     reply, which is only counted. It raises CommandError for a command that no log can contain, such as an
-    unknown one, and ForeignCommand for a command of a type that Headrace does not hold. The reader raises
-    Damaged and ForeignDataError for these, and Damaged for bytes that are not a record. Then result() still
-    describes the good part.
+    unknown one, and ForeignCommand for a command of a type that Headrace does not hold. The reader turns the
+    first into Damaged and the second into ForeignDataError. Bytes that are not a record raise Damaged, too.
+    After such an error result() still describes the good part.
     """
 
     source: Any
@@ -130,12 +130,12 @@ class LogReader(ReadBuffer):
     transaction_records: list[tuple[int, list[bytes]]]  # its records, with their offsets
     last_comment: bytes  # the last comment, and the offset of its end
     comment_end: cython.longlong
-    records: cython.longlong
-    commands: cython.longlong
-    failed_commands: cython.longlong
+    record_count: cython.longlong
+    command_count: cython.longlong
+    failed_command_count: cython.longlong
     first_failed_offset: cython.longlong
     first_error: bytes
-    verify: cython.bint  # checksums
+    verify_checksums: cython.bint
     is_checksummed: cython.bint  # the bytes since verified_end have a checksum, or will have one
     verified_end: cython.longlong  # the offset after the last #CRC line
     crc: cython.uint  # of the bytes from there up to crc_end
@@ -147,7 +147,7 @@ class LogReader(ReadBuffer):
         name: str,
         execute: Execute,
         progress: Callable[[int], None] | None = None,
-        verify: bool = True,
+        verify_checksums: bool = True,
     ) -> None:
         super().__init__()
         self.source = RewindableSource(source)
@@ -165,12 +165,12 @@ class LogReader(ReadBuffer):
         self.transaction_records = []
         self.last_comment = b""
         self.comment_end = NO_OFFSET
-        self.records = 0
-        self.commands = 0
-        self.failed_commands = 0
+        self.record_count = 0
+        self.command_count = 0
+        self.failed_command_count = 0
         self.first_failed_offset = NO_OFFSET
         self.first_error = b""
-        self.verify = verify
+        self.verify_checksums = verify_checksums
         self.is_checksummed = False
         self.verified_end = 0
         self.crc = 0
@@ -187,7 +187,7 @@ class LogReader(ReadBuffer):
         while not self.word_exceeds_file and self._read_more():
             words = self._next_record()
             while words is not None:
-                self._accept(words)
+                self._execute_or_queue(words)
                 words = self._next_record()
         self.size = max(self.size, self.bytes_read)
         if self.is_checksummed and self.valid_end < self.size:
@@ -204,9 +204,9 @@ class LogReader(ReadBuffer):
             else ""
         )
         return ReplayResult(
-            self.records,
-            self.commands,
-            self.failed_commands,
+            self.record_count,
+            self.command_count,
+            self.failed_command_count,
             self.first_failed_offset,
             self.first_error,
             self.valid_end,
@@ -233,7 +233,7 @@ class LogReader(ReadBuffer):
         piece: bytes = self.source.read(READ_BYTES)
         if len(piece) == 0:
             return False
-        self._sum()  # before the buffer drops what is parsed
+        self._update_crc()  # before the buffer drops what is parsed
         self.feed(piece)
         self.bytes_read += len(piece)
         if self.progress is not None:
@@ -277,7 +277,7 @@ class LogReader(ReadBuffer):
                 if end < 0:
                     return False
                 self.last_comment = mem.to_bytes(p, self.at, end + 1 - self.at)
-                if self.verify and self.last_comment.startswith(CHECKSUM_PREFIX):
+                if self.verify_checksums and self.last_comment.startswith(CHECKSUM_PREFIX):
                     self._verify(self.last_comment)
                 self.at = end + 1
                 self.comment_end = self._offset()
@@ -346,10 +346,10 @@ class LogReader(ReadBuffer):
         return NO_OFFSET
 
     @cython.cfunc
-    def _accept(self, words: list[bytes]) -> cython.void:
+    def _execute_or_queue(self, words: list[bytes]) -> cython.void:
         """Execute a record, or keep it until its transaction is complete."""
         name: bytes = words[0]
-        self.records += 1
+        self.record_count += 1
         if len(words) == 1:
             name = name.upper()
             if name == b"MULTI":
@@ -393,18 +393,18 @@ class LogReader(ReadBuffer):
             raise ForeignDataError(offset, str(foreign), self.name) from None
         except CommandError as impossible:
             raise Damaged(offset, str(impossible), self.name, ADVICE) from None
-        self.commands += 1
+        self.command_count += 1
         if error is not None:
-            if self.failed_commands == 0:
+            if self.failed_command_count == 0:
                 self.first_failed_offset = offset
                 self.first_error = error
-            self.failed_commands += 1
+            self.failed_command_count += 1
 
     # Checksums.
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _sum(self) -> cython.void:
+    def _update_crc(self) -> cython.void:
         """Continue the CRC up to `at`."""
         n: cython.Py_ssize_t
         if self.is_checksummed:
@@ -415,7 +415,7 @@ class LogReader(ReadBuffer):
     @cython.cfunc
     def _verify(self, line: bytes) -> cython.void:
         """Compare a #CRC line, which begins at `at`, with the bytes since the last one."""
-        self._sum()
+        self._update_crc()
         if (
             line != CHECKSUM_START and not self.is_checksummed
         ):  # a wrong byte in the start: the rest has no checksum

@@ -88,14 +88,14 @@ def command_steps(
     timestamps: bool = False,
     checksums: bool = True,
 ) -> Iterator[int]:
-    """Do the same as write_commands() in steps of about image.step_bytes; yield the number of bytes so far.
+    """Like write_commands(), in steps of about image.walk_step_bytes; yield the number of bytes so far.
 
-    It yields at least once, at the end. Other work can be done between two steps if the image is one of
-    Keyspace.freeze().
+    It yields at least once, at the end. Other work can be done between two steps if
+    Keyspace.freeze() has made the image.
     """
     out: LogBuffer = LogBuffer()
     total: cython.Py_ssize_t = 0
-    piece: cython.Py_ssize_t = min(PIECE_BYTES, image.step_bytes)
+    piece: cython.Py_ssize_t = min(PIECE_BYTES, image.walk_step_bytes)
     database: DatabaseImage
     out.begin_commit(checksums)
     if timestamps:
@@ -196,7 +196,7 @@ def rule_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
 def loss_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
     """Yield the records (see rule_records.py) of the entries that groups have lost."""
     groups = {group.name: group for group in stream.groups}
-    for name, *losses in stream.losses_by_group:
+    for name, *losses in stream.group_losses:
         last = stream_id.text_of(groups[name].last_ms, groups[name].last_seq)
         words = [b"XGROUP", b"SETID", key, name, last, b"ENTRIESREAD", b"%d" % groups[name].entries_read]
         yield rule_record([*words, b"LOSSES", *(b"%d" % number for number in losses)])
@@ -210,7 +210,7 @@ def entry_commands(key: bytes, stream: StreamImage) -> Iterator[list[bytes]]:
         while walk.next():
             if not walk.deleted:
                 words: list[bytes] = [b"XADD", key, stream_id.text_of(walk.ms, walk.seq)]
-                while walk.next_piece():
+                while walk.next_field_or_value():
                     words.append(walk.piece())
                 yield words
 
@@ -229,7 +229,7 @@ def set_id_command(key: bytes, stream: StreamImage) -> list[bytes]:
 def may_have_deleted_pending(stream: StreamImage) -> cython.bint:
     """Return whether a pending entry of a group is, or may be, deleted from the stream.
 
-    It may be if the stream goes on changing: whether the image contains an entry is not known at its start.
+    True if the image is frozen and any entry is pending: entries of such an image cannot be looked up.
     """
     group: Group
     pending: PendingEntries

@@ -71,11 +71,11 @@ def check_cold_files(
     """Read all cold files that a manifest names.
 
     Args:
-        directory: of the cold files, relative to the data directory.
-        names: of the files, in this directory.
-        keyspace: what a start loads from the log: its cold runs must be in the files. None: it could not be
-            loaded.
-        stored: the files in an object store. They are read if the store is known. None: there is none.
+        directory: the directory of the cold files, relative to the data directory.
+        names: the names of the files in this directory.
+        keyspace: the data that a start loads from the log: their cold runs must be in the files. None: the
+            data could not be loaded.
+        stored: the files in an object store, which are read if its URL is known. None: no file is in one.
     """
     check = ColdCheckResult()
     readable: dict[str, set[IndexEntry]] = {}
@@ -118,11 +118,11 @@ def _check_copies(
         check.unread_file_names.append(name)
         return set()
     check.file_count += 1
-    check.run_count += len(reports[0].runs)
+    check.run_count += len(reports[0].readable_runs)
     check.size += reports[0].size
     for report in reports:
         check.damage += report.damage
-    return {run for report in reports for run in report.runs}
+    return {run for report in reports for run in report.readable_runs}
 
 
 def _referenced_runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:
@@ -132,7 +132,7 @@ def _referenced_runs(keyspace: Keyspace) -> Iterator[tuple[bytes, ColdRun]]:
             if not isinstance(value, Stream) or value.cold is None:
                 continue
             image = value.view_image()
-            image.runs_by_reference = True
+            image.yields_cold_runs = True
             while image.next_node():
                 if image.node_run is not None:
                     yield key, image.node_run

@@ -16,8 +16,8 @@ are unsigned and big-endian, checksums XXH3-64.
     index    of each run: offset, 8 | bytes, 8 | checksum, 8
     footer   offset of the index, 8 | number of runs, 8 | checksum, 8 | "COLD-END"
 
-The checksum of the header or of a run covers all its bytes before the checksum. That of the footer covers
-the index and the two numbers. The keys of a run ascend. Zlib or Zstandard pack the nodes: see codec.py.
+The checksum of the header or of a run covers all its bytes before the checksum. The checksum of the footer
+covers the index and the two numbers. The keys of a run ascend. Zlib or Zstandard packs the nodes (codec.py).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def stated_run_size(head: bytes) -> int:
     return RUN_OVERHEAD_BYTES + packed
 
 
-def run_checksum(data: bytes) -> int:
+def checked_run_checksum(data: bytes) -> int:
     """Return the checksum at the end of a run. Raises DamagedBytes if it does not match the bytes before."""
     if len(data) < RUN_OVERHEAD_BYTES:
         raise DamagedBytes("the file ends within the run")
@@ -160,7 +160,7 @@ def unpack_run(data: bytes, checksum: int) -> list[tuple[bytes, bytearray]]:
 
 def decompress_run(data: bytes, checksum: int) -> tuple[bytes, int]:
     """Return the decompressed bytes of a stored run, and its number of nodes. Errors: see unpack_run()."""
-    if run_checksum(data) != checksum:
+    if checked_run_checksum(data) != checksum:
         raise DamagedBytes("another run is stored there")
     if stated_run_size(data) != len(data):
         raise DamagedBytes("the size of the run is wrong")
@@ -192,10 +192,13 @@ def index_size(runs: int) -> int:
 
 
 def index_offset(footer: bytes, file_size: int) -> int | None:
-    """Return where the index begins, by the last FOOTER_BYTES of a file; None if the file has no index.
+    """Return the offset of the index; None if the file has no index.
+
+    Args:
+        footer: the last FOOTER_BYTES of the file.
 
     Raises:
-        DamagedBytes: if it cannot begin there.
+        DamagedBytes: if the offset in the footer is not possible.
     """
     if len(footer) < FOOTER_BYTES or not footer.endswith(END_TAG):
         return None

@@ -17,7 +17,7 @@ from headrace.persistence.data_directory import RandomAccessFile
 class FileOpener(Protocol):
     """An object that opens files for reading: a data directory, or an object store."""
 
-    def random_access(self, name: str) -> RandomAccessFile:
+    def open_random_access(self, name: str) -> RandomAccessFile:
         """Open a file for reading at any offset. Raises OSError."""
 
 
@@ -27,8 +27,8 @@ class ColdFileReport:
 
     path: str
     size: int = 0
-    runs: list[IndexEntry] = field(default_factory=list)  # that can be read
-    nodes: int = 0  # of these runs
+    readable_runs: list[IndexEntry] = field(default_factory=list)
+    node_count: int = 0  # of these runs
     sealed: bool = False  # it has an index
     # Bytes after the last run of a file without an index. A crash can leave them; no run is known there.
     tail_bytes: int = 0
@@ -40,13 +40,13 @@ def check_cold_file(files: FileOpener, path: str, number: int, size: int | None 
 
     Args:
         path: relative to the data directory.
-        number: that in the file's name.
-        size: how much of the file to check, in bytes; None for all. A file is checked as far as it is synced
-            while runs are appended to it.
+        number: the number in the file's name.
+        size: how much of the file to check, in bytes; None for all. While runs are appended to the file, it
+            is the synced size.
     """
     report = ColdFileReport(path)
     try:
-        with contextlib.closing(files.random_access(path)) as file:
+        with contextlib.closing(files.open_random_access(path)) as file:
             report.size = file.size() if size is None else size
             _check(file, number, report)
     except OSError as error:
@@ -94,8 +94,8 @@ def _check_run(file: RandomAccessFile, entry: IndexEntry, report: ColdFileReport
     if entry.offset + entry.size <= report.size:
         try:
             data = file.read_at(entry.offset, entry.size)
-            report.nodes += len(cold_file.unpack_run(data, entry.checksum))
-            report.runs.append(entry)
+            report.node_count += len(cold_file.unpack_run(data, entry.checksum))
+            report.readable_runs.append(entry)
             return
         except (DamagedBytes, MissingCodec) as error:
             what = str(error)
@@ -118,10 +118,10 @@ def _check_unindexed(file: RandomAccessFile, report: ColdFileReport) -> None:
         if at + size > report.size:
             break
         stored = file.read_at(at + size - cold_file.CHECKSUM_STRUCT.size, cold_file.CHECKSUM_STRUCT.size)
-        runs = len(report.runs)
+        runs = len(report.readable_runs)
         _check_run(file, IndexEntry(at, size, *cold_file.CHECKSUM_STRUCT.unpack(stored)), report)
         at += size
-        if len(report.runs) > runs:
+        if len(report.readable_runs) > runs:
             end = at
             damage_before_end = len(report.damage)
     if not report.sealed:

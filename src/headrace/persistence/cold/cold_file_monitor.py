@@ -98,7 +98,7 @@ class ColdFileMonitor:
             elif found is not None and self._has_runs(name, damaged, found):
                 self._note_restored(name, damaged, found)
             if found is None and damaged.runs is not None and damaged.kept is not None:
-                self._write_again(name, damaged, damaged.kept)
+                self._restore_removed_file(name, damaged, damaged.kept)
 
     def _next_names(self, known: dict[str, KnownIdentity]) -> list[str]:
         """Return the names to check now: in turn, and those of damaged files."""
@@ -145,12 +145,12 @@ class ColdFileMonitor:
             is_complete = True
 
         while not is_complete:
-            if not self._do(step):
+            if not self._run_step(step):
                 return
         damaged.runs = runs
-        logging.getLogger("headrace").warning("%s", self._text(name, damaged, ranges, is_missing))
+        logging.getLogger("headrace").warning("%s", self._warning_text(name, damaged, ranges, is_missing))
 
-    def _do(self, step: Callable[[], None]) -> bool:
+    def _run_step(self, step: Callable[[], None]) -> bool:
         """Run a step where the keyspace may be read; return False if that takes too long."""
         done = threading.Event()
 
@@ -163,7 +163,7 @@ class ColdFileMonitor:
         self._report(run)
         return done.wait(STEP_TIMEOUT_S)
 
-    def _text(
+    def _warning_text(
         self, name: str, damaged: _DamagedFile, ranges: dict[bytes, list[ColdRun]], is_missing: bool
     ) -> str:
         """Return the warning."""
@@ -190,7 +190,7 @@ class ColdFileMonitor:
         files, path = self.files.files, self.files.path(name)
         return os.path.abspath(files.path(path)) if isinstance(files, DiskDirectory) else path
 
-    def _write_again(self, name: str, damaged: _DamagedFile, kept: KeptFile) -> None:
+    def _restore_removed_file(self, name: str, damaged: _DamagedFile, kept: KeptFile) -> None:
         """Restore a removed file from the one that is still open. A later check compares its runs."""
         if time.monotonic() < damaged.next_copy_s:
             return
@@ -211,12 +211,12 @@ class ColdFileMonitor:
             return False
         damaged.tried = found
         try:
-            source = self.files.files.random_access(self.files.path(name))
+            source = self.files.files.open_random_access(self.files.path(name))
         except OSError:
             return False
         try:
             for run in damaged.runs or ():
-                if cold_file.run_checksum(source.read_at(run.offset, run.size)) != run.checksum:
+                if cold_file.checked_run_checksum(source.read_at(run.offset, run.size)) != run.checksum:
                     return False
         except (OSError, DamagedBytes):
             return False

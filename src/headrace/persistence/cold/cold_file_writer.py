@@ -13,7 +13,7 @@ from headrace.persistence.data_directory import DataDirectory
 class ColdFileWriter:
     """Appends runs to one cold file. After an OSError only abandon() may be called.
 
-    size is that of the file in bytes; synced_size and synced_run_count are its bytes and runs at the last
+    size is the size of the file in bytes; synced_size and synced_run_count are its bytes and runs at the last
     sync.
     """
 

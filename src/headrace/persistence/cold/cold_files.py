@@ -83,7 +83,7 @@ class ColdFile:
 
     @property
     def dead_bytes(self) -> int:
-        """The size of the runs that nothing refers to; less than that if a run had several places."""
+        """The bytes of the runs that nothing refers to; fewer if a run has had several places."""
         return max(0, self.run_bytes - self.live_bytes + sum(self.released_sizes))
 
 
@@ -96,7 +96,7 @@ class ColdTotals(NamedTuple):
 
 
 class KnownIdentity(NamedTuple):
-    """A file as it was when it was opened or written. size is what its path must have, in bytes."""
+    """A file as it was when it was opened or written. The file at the path must have `size` bytes or more."""
 
     path: str
     identity: FileIdentity
@@ -204,7 +204,7 @@ class ColdFiles:
         """Append runs, sync them, and read them back once.
 
         Returns:
-            Where each of them is. They survive a power cut.
+            The place of each run. The runs survive a power cut.
 
         Raises:
             OSError: if the disk fails or is full, or returns other bytes. No earlier run is affected.
@@ -233,7 +233,7 @@ class ColdFiles:
 
         Args:
             ids: the range of its entries, for the text of the error.
-            seconds: that a read of the object store may take; 0: as its configuration says.
+            seconds: how long a read of the object store may take; 0: as configured.
 
         Raises:
             DamagedColdRun: if the file is missing, or the run is damaged or cannot be read.
@@ -401,7 +401,7 @@ class ColdFiles:
         self.files.remove(self.path(name))
         self._open_files.close_file(self.path(name))
 
-    def last_read(self, name: str) -> float:
+    def last_read_s(self, name: str) -> float:
         """Return when a file was read last, by time.monotonic(); 0 if it was not."""
         known = self._known.get(name)
         file = known.file() if known is not None else None
@@ -546,7 +546,7 @@ class ColdFiles:
     def _sync(self, writer: ColdFileWriter) -> None:
         """Make the appended runs durable. Raises OSError."""
         writer.sync()
-        self._count(writer)
+        self._update_current_size(writer)
 
     def _seal(self, writer: ColdFileWriter) -> None:
         """End the current file. Raises OSError."""
@@ -554,7 +554,7 @@ class ColdFiles:
             self._abandon()
             return
         writer.seal()
-        self._count(writer)
+        self._update_current_size(writer)
         self._end_current()
 
     def _end_current(self) -> None:
@@ -564,7 +564,7 @@ class ColdFiles:
         if name and self.on_sealed is not None:
             self.on_sealed(name)
 
-    def _count(self, writer: ColdFileWriter) -> None:
+    def _update_current_size(self, writer: ColdFileWriter) -> None:
         """Note the size of the current file."""
         assert self._current is not None
         self._current.size = self._known[self._current.name].size = writer.size

@@ -44,7 +44,7 @@ def check_owner(files: DataDirectory, names: LogFileNames) -> None:
     if not owner:
         other = _other_manifest_with_cold_files(files, names) if count else ""
         if other:
-            raise _foreign(count, names, f"they are those of the log {names.path(other)}")
+            raise _foreign_files_error(count, names, f"they are those of the log {names.path(other)}")
         return
     try:
         manifest = Manifest.load(files, names)
@@ -55,9 +55,9 @@ def check_owner(files: DataDirectory, names: LogFileNames) -> None:
             files.remove(f"{names.cold_directory}/{COLD_OWNER}")
         return
     if manifest is None:
-        raise _foreign(count, names, f"there is no log {names.manifest}")
+        raise _foreign_files_error(count, names, f"there is no log {names.manifest}")
     if manifest.cold_owner != owner and (manifest.cold_owner or not manifest.cold):
-        raise _foreign(count, names, f"they are not those of the log {names.manifest}")
+        raise _foreign_files_error(count, names, f"they are not those of the log {names.manifest}")
 
 
 def _other_manifest_with_cold_files(files: DataDirectory, names: LogFileNames) -> str:
@@ -65,7 +65,7 @@ def _other_manifest_with_cold_files(files: DataDirectory, names: LogFileNames) -
     for name in files.list(names.directory):
         if not names.is_other_manifest(name):
             continue
-        with contextlib.closing(files.source(names.path(name))) as source:
+        with contextlib.closing(files.open_source(names.path(name))) as source:
             try:
                 if Manifest.parse(source.read(source.size)).cold:
                     return name
@@ -74,7 +74,7 @@ def _other_manifest_with_cold_files(files: DataDirectory, names: LogFileNames) -
     return ""
 
 
-def _foreign(count: int, names: LogFileNames, what: str) -> ForeignColdFiles:
+def _foreign_files_error(count: int, names: LogFileNames, what: str) -> ForeignColdFiles:
     directory = names.cold_directory
     return ForeignColdFiles(
         f"{directory} has {plural(count, 'cold file')} of another log, and {what}: nothing was removed. Start"
@@ -85,7 +85,7 @@ def _foreign(count: int, names: LogFileNames, what: str) -> ForeignColdFiles:
 def read_owner(files: DataDirectory, directory: str) -> str:
     """Return the identity in the directory of cold files; "" if there is none. Raises OSError."""
     try:
-        with contextlib.closing(files.source(f"{directory}/{COLD_OWNER}")) as source:
+        with contextlib.closing(files.open_source(f"{directory}/{COLD_OWNER}")) as source:
             return source.read(BYTES_MAX).decode(errors="replace").strip()
     except FileNotFoundError:
         return ""

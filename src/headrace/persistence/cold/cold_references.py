@@ -39,6 +39,6 @@ class ColdReferences:
         return iter(self._ends)
 
     def on_base_adopted(self) -> None:
-        """Record in the files that the base is in use: the log no longer has the entries of these runs."""
+        """Record in each file that the base is in use: the log no longer has the entries of these runs."""
         for file, end in self._ends.items():
             file.logged_from_offset = max(file.logged_from_offset, end)

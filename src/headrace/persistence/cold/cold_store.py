@@ -24,8 +24,8 @@ class ColdStore(RunStore):
     """A RunStore whose places are those of ColdFiles. Any thread may write and load.
 
     The event loop of a server loads a run itself only inside MULTI, in scripts, trims and rules, and when
-    another thread has failed to load it. It waits EVENT_LOOP_WAIT_S at most for an object store; for rules,
-    and for what has just failed, not at all.
+    another thread has failed to load it. It waits EVENT_LOOP_WAIT_S at most for an object store. It does not
+    wait in rules, nor for a run that could not be read a moment ago.
     """
 
     def __init__(self, files: ColdFiles) -> None:
@@ -48,8 +48,8 @@ class ColdStore(RunStore):
         """Return the keys and listpacks of a run.
 
         Raises:
-            DamagedColdRun: if the run cannot be read; also, with the text READING_FROM_STORE_MESSAGE, if the
-                event loop must not wait for it, and another thread was asked to read it.
+            DamagedColdRun: if the run cannot be read. Also if the event loop must not wait for the run: then
+                another thread reads it, and the text of the error is READING_FROM_STORE_MESSAGE.
         """
         if not self.is_remote(place):
             return self.files.read(place)
@@ -110,7 +110,8 @@ class ColdStore(RunStore):
     def remove_unreferenced(self) -> int:
         """Remove the files that nothing refers to; return how many were removed.
 
-        In a server another thread does this later, and checks the other files for changes. Then it returns 0.
+        In a server another thread does this later, and checks the other files for changes. This call then
+        returns 0.
         """
         if self.run_in_background is None:
             return self.files.remove_unreferenced()

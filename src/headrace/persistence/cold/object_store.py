@@ -3,8 +3,8 @@
     call ─▶ attempt ─▶ answer
                └─▶ timeout, 503, connection lost ─▶ pause, twice as long each time ─▶ attempt …
 
-After a read that failed in all attempts, others fail at once for FAST_FAILURE_S: reads that queue behind each
-other do not wait for the same outage one after the other.
+After a read that failed in all attempts, further reads fail at once for FAIL_FAST_PERIOD_S: reads in
+a queue do not wait for the same outage one after the other.
 
 Credentials are those of the environment, as the package obstore reads them. They are in no URL, text or error
 of this module.
@@ -37,7 +37,7 @@ FILE_ATTEMPT_S = 30.0  # of a request that sends or receives a whole file of FIL
 FILE_BYTES = 8 << 20
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
-FAST_FAILURE_S = 1.0
+FAIL_FAST_PERIOD_S = 1.0
 ERROR_TEXT_MAX = 300
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class ObjectStore:
         except StoreUnreachable as error:
             self._count_read_failure(error)
             if is_patient and time.monotonic() >= self._failing_until:
-                self._failing_until, self._failure = time.monotonic() + FAST_FAILURE_S, str(error)
+                self._failing_until, self._failure = time.monotonic() + FAIL_FAST_PERIOD_S, str(error)
             raise
         except StoreError as error:
             self._count_read_failure(error)
@@ -163,7 +163,8 @@ class ObjectStore:
         """Store an object, in one request: a crash leaves no part of it.
 
         Args:
-            new: raise ObjectExists if there is one of this name. Some stores cannot tell, and replace it.
+            new: raise ObjectExists if an object of this name exists. Some stores cannot check this: there it
+                is replaced.
         """
         client = self._client(_file_seconds(len(data)))
         put = self._library.put
@@ -230,7 +231,7 @@ class ObjectStore:
             try:
                 client = self._clients[seconds] = self._new_client(seconds)
             except Exception as error:  # of the environment: an unknown region, a credential that is no JSON
-                raise StoreError(self._text(error)) from None
+                raise StoreError(self._error_text(error)) from None
         return client
 
     def _new_client(self, seconds: float) -> Any:
@@ -242,7 +243,7 @@ class ObjectStore:
             client_options={
                 "timeout": timedelta(seconds=seconds),
                 "connect_timeout": timedelta(seconds=min(CONNECT_S_MAX, seconds)),
-                **_plain_http(self.url),
+                **_plain_http_option(self.url),
             },
             retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=seconds)},
         )
@@ -258,19 +259,19 @@ class ObjectStore:
                 self.last_read_error = ""
                 return result
             except FileNotFoundError as error:
-                raise MissingObject(self._text(error)) from None
+                raise MissingObject(self._error_text(error)) from None
             except (errors.AlreadyExistsError, FileExistsError) as error:
-                raise ObjectExists(self._text(error)) from None
+                raise ObjectExists(self._error_text(error)) from None
             except (errors.GenericError, StoreUnreachable, OSError) as error:
                 wait = pause * random.uniform(0.5, 1)
                 if time.monotonic() + wait > deadline or self._closed.wait(wait):
-                    raise StoreUnreachable(self._text(error)) from None
+                    raise StoreUnreachable(self._error_text(error)) from None
             except errors.BaseError as error:  # permissions, names
-                raise StoreError(self._text(error)) from None
+                raise StoreError(self._error_text(error)) from None
             self.retries += 1
             pause = min(2 * pause, LAST_PAUSE_S)
 
-    def _text(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         """Return the first line of an error, with the URL, without what may be a signature."""
         text = str(error).partition("\n")[0].partition(": <")[0].strip() or type(error).__name__
         text = re.sub(r" in [\d.]+(ns|µs|ms|s)\b", "", text)  # so that the same error has the same text
@@ -283,7 +284,7 @@ def _file_seconds(size: int) -> float:
     return FILE_ATTEMPT_S * (1 << (max(size - 1, 0) // FILE_BYTES).bit_length())
 
 
-def _plain_http(url: str) -> dict[str, bool]:
+def _plain_http_option(url: str) -> dict[str, bool]:
     """Return the option for a store without TLS, if the environment asks for it: see _new_client().
 
     Options of a client replace all that the package would read there.

@@ -5,8 +5,8 @@
 
     no reference, no manifest ─▶ discarded ─▶ DELETE ─▶ record removed
 
-A crash leaves at worst an object without a record. Such ones are deleted once after each start, when the data
-are loaded and the store was found to be that of this directory (store_identity.py).
+A crash leaves at worst an object without a record. Such objects are deleted once after each start, when the
+data are loaded and the store was found to be that of this directory (store_identity.py).
 
 What fails is tried again after a pause, which doubles up to RETRY_S_MAX; the files stay where they are.
 """
@@ -47,7 +47,7 @@ CLOSE_TIMEOUT_S = 2.0  # how long close() waits for a request to the store
 class ObjectUploader:
     """Uploads the cold files of one data directory to an object store; deletes objects without a reference.
 
-    attach() and begin() start it, close() ends it.
+    attach_store() and start_thread() start it, close() ends it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class ObjectUploader:
 
     # ---- in the thread of the server or program
 
-    def attach(self, seconds: float = START_TIMEOUT_S) -> None:
+    def attach_store(self, seconds: float = START_TIMEOUT_S) -> None:
         """Make the files in the store readable. Call it with the directory locked, before data are loaded.
 
         Args:
@@ -102,7 +102,7 @@ class ObjectUploader:
         finally:
             self.store.seconds = timeout
 
-    def begin(self) -> None:
+    def start_thread(self) -> None:
         """Start the thread. Call it after the data are loaded and unreferenced cold files are removed."""
         for name in self.uploaded_files.names():
             if not self.cold_files.is_known(name):
@@ -235,7 +235,7 @@ class ObjectUploader:
         """Store one file. Raises StoreError, OSError, DamagedBytes."""
         path = self.cold_files.path(name)
         try:
-            with contextlib.closing(self.cold_files.files.source(path)) as source:
+            with contextlib.closing(self.cold_files.files.open_source(path)) as source:
                 data = source.read(source.size)
         except FileNotFoundError:
             if not self.cold_files.is_known(name):  # it was removed meanwhile
@@ -249,7 +249,7 @@ class ObjectUploader:
         stored = StoredFile(object_name(number, xxh3_64_intdigest(data)), len(data))
         self.store.put(stored.object_key, data)
         self._confirm(stored, data)
-        self._record(lambda: self.uploaded_files.add(name, stored))
+        self._write_unless_closed(lambda: self.uploaded_files.add(name, stored))
         self.cold_files.set_in_store(name)
         self.uploads += 1
         if not self.cold_files.is_known(name):
@@ -267,7 +267,7 @@ class ObjectUploader:
             f"{self.store.url}: the object {stored.object_key} has other bytes than were uploaded"
         )
 
-    def _record(self, write: Callable[[], None]) -> None:
+    def _write_unless_closed(self, write: Callable[[], None]) -> None:
         """Call `write` to change files of the data directory. Raises StoreError after close()."""
         with self._disk_lock:
             if self._closed:
@@ -283,13 +283,13 @@ class ObjectUploader:
                     sizes[name] = self.cold_files.files.size(self.cold_files.path(name))
         excess = sum(sizes.values()) - self.local_bytes_max
         by_age = sorted(
-            sizes, key=lambda name: (self.cold_files.last_read(name), cold_file.file_number(name))
+            sizes, key=lambda name: (self.cold_files.last_read_s(name), cold_file.file_number(name))
         )
         for name in by_age:
             if excess <= 0:
                 return
             if self.uploaded_files.get(name) is not None:
-                self._record(lambda name=name: self.cold_files.remove_local(name))  # type: ignore[misc]
+                self._write_unless_closed(lambda name=name: self.cold_files.remove_local(name))  # type: ignore[misc]
                 excess -= sizes[name]
 
     def _delete_scheduled(self) -> None:
@@ -297,7 +297,7 @@ class ObjectUploader:
         for name, stored in self.uploaded_files.files_to_delete():
             self._check_owner()
             self.store.delete(stored.object_key)
-            self._record(lambda name=name: self.uploaded_files.remove_record(name))  # type: ignore[misc]
+            self._write_unless_closed(lambda name=name: self.uploaded_files.remove_record(name))  # type: ignore[misc]
             self.deletions += 1
 
     def _delete_orphans(self) -> None:

@@ -88,7 +88,7 @@ class OpenFiles:
         with self._lock:
             found = self._open.get(path)
             if found is None:
-                found = self._open[path] = _OpenFile(self.files.random_access(path))
+                found = self._open[path] = _OpenFile(self.files.open_random_access(path))
             self._open.move_to_end(path)
             found.readers += 1
             self._close_oldest()
@@ -115,7 +115,10 @@ class OpenFiles:
                     found.file.close()
 
     def keep_open(self, path: str, identity: FileIdentity) -> KeptFile | None:
-        """Keep a file open that is open under this path; return None if it is not, or is another file."""
+        """Keep the open file of this path open.
+
+        Returns None if no file is open under the path, or the open one has another identity.
+        """
         with self._lock:
             found = self._open.get(path)
             descriptor: int = getattr(found.file, "descriptor", -1) if found is not None else -1

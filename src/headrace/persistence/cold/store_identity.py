@@ -33,7 +33,7 @@ def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: Stor
     """Make the store belong to this directory, unless it belongs to another one; return the text for check().
 
     Args:
-        directory: of the cold files, relative to the data directory.
+        directory: the directory of the cold files, relative to the data directory.
         stored: a file that must be in the store; None if there is none.
 
     Raises:
@@ -44,7 +44,7 @@ def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: Stor
     own = _read(files, f"{directory}/{IDENTITY_NAME}")
     with contextlib.suppress(MissingObject):
         if store.get(IDENTITY_NAME) != own:
-            raise _foreign(store)
+            raise _foreign_store_error(store)
         return own
     if stored is not None:
         try:
@@ -59,7 +59,7 @@ def claim(files: DataDirectory, directory: str, store: ObjectStore, stored: Stor
     with contextlib.suppress(ObjectExists):
         store.put(IDENTITY_NAME, own, new=True)
     if store.get(IDENTITY_NAME) != own:
-        raise _foreign(store)
+        raise _foreign_store_error(store)
     return own
 
 
@@ -72,10 +72,10 @@ def check(store: ObjectStore, own: bytes) -> None:
         raise ForeignStore(
             f"the object {IDENTITY_NAME} was removed from {store.url}: restart the server"
         ) from None
-    raise _foreign(store)
+    raise _foreign_store_error(store)
 
 
-def _foreign(store: ObjectStore) -> ForeignStore:
+def _foreign_store_error(store: ObjectStore) -> ForeignStore:
     return ForeignStore(
         f"{store.url} belongs to another data directory: each needs a prefix of its own. If this directory is"
         f" a copy that replaces the other one, remove the object {IDENTITY_NAME} there and start again"
@@ -85,7 +85,7 @@ def _foreign(store: ObjectStore) -> ForeignStore:
 def _read(files: DataDirectory, path: str) -> bytes:
     """Return the text of the local file; b"" if there is none, or it is a copy of another one."""
     try:
-        with contextlib.closing(files.source(path)) as source:
+        with contextlib.closing(files.open_source(path)) as source:
             text = source.read(BYTES_MAX)
         inode = files.identity(path).inode
     except FileNotFoundError:

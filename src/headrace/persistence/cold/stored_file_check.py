@@ -35,7 +35,7 @@ class _StoredFile:
         self.store = store
         self.stored = stored
 
-    def random_access(self, name: str) -> _ObjectBytes:
+    def open_random_access(self, name: str) -> _ObjectBytes:
         """Read the object. Raises OSError, also if it is not the one that was uploaded."""
         try:
             data = self.store.get(self.stored.object_key, self.stored.size)
@@ -47,6 +47,6 @@ class _StoredFile:
 
 
 def check_stored_file(store: ObjectStore, stored: StoredFile, name: str) -> ColdFileReport:
-    """Read a cold file from the store, and return what was found. name: that in the data directory."""
+    """Read a cold file from the store, and return what was found. name: its name in the data directory."""
     path = f"{store.url}/{stored.object_key}"
     return check_cold_file(_StoredFile(store, stored), path, cold_file.file_number(name))

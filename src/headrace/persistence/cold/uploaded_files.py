@@ -100,11 +100,11 @@ class UploadedFiles:
                 else:
                     self._stored[file] = stored
 
-    def _path(self, name: str) -> str:
+    def _record_path(self, name: str) -> str:
         return f"{self.directory}/{name}{RECORD_SUFFIX}"
 
     def _read_record(self, name: str) -> StoredFile | None:
-        with contextlib.closing(self.files.source(self._path(name))) as source:
+        with contextlib.closing(self.files.open_source(self._record_path(name))) as source:
             words = source.read(RECORD_BYTES_MAX).decode(errors="replace").split(" ")
         if len(words) != 2 or file_of_object(words[0]) != name or not re.fullmatch(r"\d{1,18}\n", words[1]):
             return None
@@ -153,7 +153,9 @@ class UploadedFiles:
             write_all(file, line)
 
         if not self.is_read_only:
-            replace_file(self.files, self._path(name), self._path(name) + TEMPORARY_SUFFIX, write)
+            replace_file(
+                self.files, self._record_path(name), self._record_path(name) + TEMPORARY_SUFFIX, write
+            )
         with self._lock:
             self._stored[name] = stored
 
@@ -203,6 +205,6 @@ class UploadedFiles:
 
     def remove_record(self, name: str) -> None:
         """Remove the record of a file whose object is deleted. Raises OSError."""
-        self.files.remove(self._path(name))
+        self.files.remove(self._record_path(name))
         with self._lock:
             del self._stored[name], self._to_delete[name]

@@ -15,7 +15,7 @@ def check_checksums(data: bytes, number: int) -> None:
 
     Args:
         data: the whole file.
-        number: that in its name.
+        number: the number in the file's name.
 
     Raises:
         DamagedBytes: if something is damaged.
@@ -25,13 +25,13 @@ def check_checksums(data: bytes, number: int) -> None:
     end = cold_file.index_offset(footer, len(data))
     if end is not None:
         for offset, size, checksum in cold_file.parse_index(data[end:]):
-            if cold_file.run_checksum(data[offset : offset + size]) != checksum:
+            if cold_file.checked_run_checksum(data[offset : offset + size]) != checksum:
                 raise DamagedBytes(f"at byte {offset} there is another run than its index says")
         return
     damage = None
-    for offset, size in _unindexed(data):
+    for offset, size in _runs_from_headers(data):
         try:
-            cold_file.run_checksum(data[offset : offset + size])
+            cold_file.checked_run_checksum(data[offset : offset + size])
         except DamagedBytes as error:
             damage = damage or DamagedBytes(f"at byte {offset}: {error}")
         else:
@@ -39,7 +39,7 @@ def check_checksums(data: bytes, number: int) -> None:
                 raise damage
 
 
-def _unindexed(data: bytes) -> Iterator[tuple[int, int]]:
+def _runs_from_headers(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield offset and size of each run, as their headers state them."""
     at = cold_file.HEADER_BYTES
     while len(data) - at >= cold_file.RUN_HEADER_STRUCT.size:

@@ -3,7 +3,7 @@
 The time of a rewrite of the log then depends on the data in memory, not on those in the files. No other
 server knows the type: redis-server rejects such a base. The object, between key and next opcode:
 
-    type    1 byte: that of the rest, 19 to 27
+    type    1 byte: the stream type of the rest, 19 to 27
     items   count, then:
               0, node    string of 16 bytes (the master ID), string (the listpack)
               1, run     raw ID (of its first node when it was stored), string (the name of the cold file),
@@ -45,7 +45,7 @@ COUNT_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 def write_run_location(out: RdbOutput, image: StreamImage, references: Any) -> cython.void:
     """Write the location of the run that is the image's current node; add it to these ColdReferences.
 
-    Raises DamagedColdRun if the run cannot be read, and only the log has its entries: ColdReferences.add().
+    Raises DamagedColdRun if the run cannot be read, and only the log has its entries (ColdReferences.add()).
     """
     run: ColdRun | None = image.node_run
     assert run is not None
@@ -102,15 +102,15 @@ def add_run_from_location(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> 
     deleted: bytes = inp.string()
     if not 0 < live <= COUNT_MAX or tombstones > COUNT_MAX or len(deleted) % ID_BYTES:
         raise Damaged(at, "the entries of a cold run are impossible")
-    if stream_id.before(run.first_ms, run.first_seq, ms, seq) or stream_id.before(
+    if stream_id.is_before(run.first_ms, run.first_seq, ms, seq) or stream_id.is_before(
         run.last_ms, run.last_seq, run.first_ms, run.first_seq
     ):
         raise Damaged(at, "the IDs of a cold run are not in order")
     run.set_deleted_ids(deleted)
     tail: Node | None = stream.tail
-    if tail is not None and not stream_id.before(tail.ms, tail.seq, ms, seq):
+    if tail is not None and not stream_id.is_before(tail.ms, tail.seq, ms, seq):
         raise Damaged(at, "a cold run is out of order")
-    if tail is not None and not stream_id.before(stream.last_ms, stream.last_seq, ms, seq):
+    if tail is not None and not stream_id.is_before(stream.last_ms, stream.last_seq, ms, seq):
         raise Damaged(at, "a cold run begins inside the node before it")
     node: Node = cold_run.create_cold_node(Node(ms, seq, cold_run.EMPTY_LISTPACK), run, live, tombstones)
     stream.append_cold_node(node)

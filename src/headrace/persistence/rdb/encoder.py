@@ -124,7 +124,7 @@ class RdbEncoder:
 def _pointers_of(piece: RdbPiece) -> Any:
     """Return an array of pointers to the shared strings, which is valid as long as the piece is."""
     shared: list[Any] = piece.shared_owners
-    block: Any = mem.pointers(len(shared))
+    block: Any = mem.alloc_pointers(len(shared))
     array: cython.p_uchar = block
     p: cython.p_const_uchar
     i: cython.Py_ssize_t

@@ -77,8 +77,8 @@ class EncoderThread:
             SimpleQueue()
         )  # None: finished or cancelled
         self._put_bytes = 0  # set by the caller only
-        self._taken_bytes = 0  # set by the thread only
-        self._put_cost = self._taken_cost = 0  # of these pieces, see _queue_cost()
+        self._written_raw_bytes = 0  # set by the thread only
+        self._put_cost = self._written_cost = 0  # of these pieces, see _queue_cost()
         self._progress = threading.Condition()  # only waiting callers use it: put() shares no lock
         self._at_end: Callable[[], object] | None = None
         self._expander: RunExpander | None = None  # once there is a cold run
@@ -90,17 +90,17 @@ class EncoderThread:
 
     # ---- called by the thread that walks the data
 
-    def taken_bytes(self) -> int:
+    def written_raw_bytes(self) -> int:
         """Return the size, before encoding, of the pieces that were encoded and written."""
-        return self._taken_bytes
+        return self._written_raw_bytes
 
     def has_encoded_all(self) -> bool:
         """Return whether no piece is left to encode or write, so that the thread reads no shared strings."""
-        return self._taken_bytes == self._put_bytes
+        return self._written_raw_bytes == self._put_bytes
 
     def has_room(self) -> bool:
         """Return whether the queue has room for a piece. True after a failure, which put() then raises."""
-        return self._put_cost - self._taken_cost < self._queue_cost or self.state is EncoderState.FAILED
+        return self._put_cost - self._written_cost < self._queue_cost or self.state is EncoderState.FAILED
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Wait until has_room() is True, at most timeout seconds; return has_room()."""
@@ -156,7 +156,7 @@ class EncoderThread:
         return not self._thread.is_alive()
 
     def size(self) -> int:
-        """Return the size of the encoded pieces; after the end, that of the whole file.
+        """Return the size of the encoded pieces; after the end, the size of the whole file.
 
         Raises:
             Exception: what the thread failed with.
@@ -188,7 +188,7 @@ class EncoderThread:
         self._expander = None
         self._queue = SimpleQueue()  # drops the pieces that are left after a failure
         self.state = state
-        self._tell()
+        self._notify_waiters()
         if on_end is not None:
             on_end()
 
@@ -206,9 +206,9 @@ class EncoderThread:
                     self._write_encoded(part)
             else:
                 self._write_encoded(piece)
-            self._taken_bytes += size
-            self._taken_cost += cost
-            self._tell()
+            self._written_raw_bytes += size
+            self._written_cost += cost
+            self._notify_waiters()
         if self._cancelled:
             raise EncoderCancelled
         if self._at_end is not None:
@@ -220,7 +220,7 @@ class EncoderThread:
         assert self._write is not None
         self._write(data)
 
-    def _tell(self) -> None:
+    def _notify_waiters(self) -> None:
         """Wake up threads that wait for room."""
         with self._progress:
             self._progress.notify_all()

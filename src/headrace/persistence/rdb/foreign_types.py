@@ -67,12 +67,12 @@ SKIP_PATTERNS = {
 }
 VALKEY_SKIP_PATTERNS = SKIP_PATTERNS | {22: b"*ssq"}
 
-STRING_LETTER = cython.declare(cython.uchar, 115)  # the letters above
-LENGTH_LETTER = cython.declare(cython.uchar, 108)
-EIGHT_BYTES_LETTER = cython.declare(cython.uchar, 113)
-SCORE_LETTER = cython.declare(cython.uchar, 116)
-MODULE_LETTER = cython.declare(cython.uchar, 109)
-ARRAY_LETTER = cython.declare(cython.uchar, 97)
+SKIP_STRING = cython.declare(cython.uchar, 115)  # the letters above
+SKIP_LENGTH = cython.declare(cython.uchar, 108)
+SKIP_EIGHT_BYTES = cython.declare(cython.uchar, 113)
+SKIP_SCORE = cython.declare(cython.uchar, 116)
+SKIP_MODULE = cython.declare(cython.uchar, 109)
+SKIP_ARRAY = cython.declare(cython.uchar, 97)
 
 NAN_SCORE = cython.declare(cython.uint, 253)  # and two infinities above it
 MODULE_END = cython.declare(cython.ulonglong, 0)
@@ -131,17 +131,17 @@ def _skip(inp: RdbInput, shape: bytes) -> cython.void:
     letter: cython.uchar
     for at in range(len(shape)):
         letter = letters[at]
-        if letter == STRING_LETTER:
+        if letter == SKIP_STRING:
             inp.skip_string()
-        elif letter == LENGTH_LETTER:
+        elif letter == SKIP_LENGTH:
             inp.length()
-        elif letter == EIGHT_BYTES_LETTER:
+        elif letter == SKIP_EIGHT_BYTES:
             inp.skip(8)
-        elif letter == SCORE_LETTER:
+        elif letter == SKIP_SCORE:
             _skip_score(inp)
-        elif letter == MODULE_LETTER:
+        elif letter == SKIP_MODULE:
             skip_module_data(inp)
-        elif letter == ARRAY_LETTER:
+        elif letter == SKIP_ARRAY:
             _skip_array(inp)
 
 

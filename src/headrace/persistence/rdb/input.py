@@ -168,7 +168,7 @@ class RdbInput(ReadBuffer):
             return self._take(n, at)
         if n == LZF:
             return bytes(self._decompressed(at))
-        return self._decimal(n, at)
+        return self._integer_text(n, at)
 
     @cython.ccall
     def string_as_bytearray(self) -> bytearray:
@@ -177,7 +177,7 @@ class RdbInput(ReadBuffer):
         n: cython.ulonglong = self._length()
         made: bytearray = bytearray()
         if self.is_string_encoding:
-            return self._decompressed(at) if n == LZF else bytearray(self._decimal(n, at))
+            return self._decompressed(at) if n == LZF else bytearray(self._integer_text(n, at))
         if n > mem.as_unsigned(READ_BYTES):
             return bytearray(self._take(n, at))
         size: cython.Py_ssize_t = n
@@ -228,7 +228,7 @@ class RdbInput(ReadBuffer):
     # ---- inside
 
     @cython.cfunc
-    def _decimal(self, encoding: cython.ulonglong, at: cython.longlong) -> bytes:
+    def _integer_text(self, encoding: cython.ulonglong, at: cython.longlong) -> bytes:
         """Return the text of the integer that comes next; the string began at offset `at`."""
         v: cython.longlong
         if encoding == INT8:

@@ -211,7 +211,7 @@ class RdbOutput:
         """Write the first n bytes of source as a string. source must not be the buffer of this output."""
         packed: cython.Py_ssize_t
         compressor: LzfCompressor | None = self.compressor
-        if n <= INTEGER_TEXT_MAX and self._integer(source, n):
+        if n <= INTEGER_TEXT_MAX and self._try_integer_encoding(source, n):
             return
         if n >= COMPRESSED_MIN:
             if compressor is not None:
@@ -223,7 +223,7 @@ class RdbOutput:
                     self.raw_from(compressor.p, packed)
                     return
             elif self.marks_strings:
-                self._mark(source, n)
+                self._write_marked_string(source, n)
                 return
         self.length(n)
         self.raw_from(source, n)
@@ -366,7 +366,7 @@ class RdbOutput:
         self.cap = cap
 
     @cython.cfunc
-    def _mark(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
+    def _write_marked_string(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.void:
         """Write a string that the encoder compresses."""
         if n > MARKED_MAX:
             self._pass_string(mem.to_bytes(source, 0, n))
@@ -426,7 +426,7 @@ class RdbOutput:
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
-    def _integer(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
+    def _try_integer_encoding(self, source: cython.p_const_uchar, n: cython.Py_ssize_t) -> cython.bint:
         """Write the string as an integer and return True if it is a decimal of 32 bits; else return False."""
         if n == 0 or not (48 <= source[0] <= 57 or source[0] == MINUS):
             return False

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from headrace.errors import CommandError
 from headrace.keyspace.keyspace import Keyspace
-from headrace.keyspace.libraries import parse_library
+from headrace.keyspace.library_header import parse_library
 from headrace.persistence.damage import Damaged, ForeignDataError
 from headrace.persistence.rdb import foreign_types, stream_extras
 from headrace.persistence.rdb.file_checksum import start_checksum
@@ -55,18 +55,18 @@ class ByteReader(Protocol):
 class LoadedSnapshot:
     """What a snapshot contained: counts, and its auxiliary fields.
 
-    keys counts the keys put into the keyspace; expired, those that had expired and were dropped.
+    key_count counts the keys put into the keyspace; expired_count, those that had expired and were dropped.
     """
 
     version: str = ""
     aux: dict[bytes, bytes] = field(default_factory=dict)
-    keys: int = 0
-    expired: int = 0
-    streams: int = 0
-    strings: int = 0
-    entries: int = 0
-    libraries: int = 0  # of functions
-    skipped_libraries: int = 0  # libraries skipped: of other languages than Lua
+    key_count: int = 0
+    expired_count: int = 0
+    stream_count: int = 0
+    string_count: int = 0
+    entry_count: int = 0
+    library_count: int = 0  # of function libraries
+    skipped_library_count: int = 0  # of other languages than Lua
     skipped_key_counts: dict[str, int] = field(
         default_factory=dict
     )  # keys skipped, by the name of their type
@@ -136,19 +136,19 @@ class _RdbFile:
     def read(self) -> None:
         """Read the file from the magic to the checksum."""
         inp = self.inp
-        version = self._magic()
+        version = self._read_version()
         opcode = inp.byte()
         while opcode != END:
             if opcode >= FIRST_OPCODE:
                 self._opcode(opcode)
             else:
-                self._key(opcode)
+                self._load_key(opcode)
             opcode = inp.byte()
         if version >= CHECKSUM_SINCE:
-            self._checksum()
+            self._verify_checksum()
         self.loaded.end_offset = inp.offset()
 
-    def _magic(self) -> int:
+    def _read_version(self) -> int:
         magic = self.inp.raw(9)
         for name, digits in ((b"REDIS", 4), (b"VALKEY", 3)):
             number = magic[len(name) :]
@@ -159,7 +159,7 @@ class _RdbFile:
                 return int(number)
         raise Damaged(0, "not an RDB file: it does not begin with REDIS or VALKEY and a version")
 
-    def _checksum(self) -> None:
+    def _verify_checksum(self) -> None:
         inp = self.inp
         at = inp.offset()
         file_checksum = self.file_checksum
@@ -207,10 +207,10 @@ class _RdbFile:
         try:
             name, _ = parse_library(text)
         except CommandError:
-            self.loaded.skipped_libraries += 1
+            self.loaded.skipped_library_count += 1
             return
         self.keyspace.libraries[name] = text
-        self.loaded.libraries += 1
+        self.loaded.library_count += 1
 
     def _module_data(self, opcode: int, at: int) -> None:
         """Skip data of modules, or reject them."""
@@ -238,12 +238,12 @@ class _RdbFile:
             raise Damaged(at, f"keys of the database {number}, there are {databases}", advice=advice)
         self.database = number
 
-    def _key(self, kind: int) -> None:
+    def _load_key(self, kind: int) -> None:
         """Read a key of this type and put it into the keyspace."""
         inp, loaded = self.inp, self.loaded
         at = inp.offset() - 1
         if kind not in (STRING_TYPE, TYPE_COLD) and not is_stream_type(kind):
-            self._foreign_key(kind, at)
+            self._skip_foreign_type_key(kind, at)
             return
         key = inp.string()
         value: bytes | Stream
@@ -253,17 +253,17 @@ class _RdbFile:
             value = self._stream(kind, at)
         expires_ms, self.expires_ms, self.kept = self.expires_ms, None, None
         if expires_ms is not None and expires_ms <= self.now_ms and not self.keep_expired:
-            loaded.expired += 1
+            loaded.expired_count += 1
             return
-        loaded.keys += 1
+        loaded.key_count += 1
         if isinstance(value, Stream):
-            loaded.streams += 1
-            loaded.entries += value.length
+            loaded.stream_count += 1
+            loaded.entry_count += value.length
         else:
-            loaded.strings += 1
+            loaded.string_count += 1
         self._put(key, value, expires_ms, at)
 
-    def _foreign_key(self, kind: int, at: int) -> None:
+    def _skip_foreign_type_key(self, kind: int, at: int) -> None:
         """Skip a key of a type that Headrace does not hold, or reject it."""
         name = foreign_types.TYPE_NAMES.get(kind)
         if name is None:

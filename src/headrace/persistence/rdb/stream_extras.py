@@ -73,7 +73,7 @@ def encode_extras(
     """Return what this version of the format cannot store of a stream; None if there is nothing.
 
     Args:
-        settings: those of the keyspace of the stream.
+        settings: the settings of the keyspace that has the stream.
         for_dump: for a DUMP payload, which has no active times, delivery order or losses.
     """
     return run_extras_steps(extras_steps(stream.view_image(), version, now_ms, settings, for_dump=for_dump))
@@ -95,7 +95,7 @@ def extras_steps(
     if version.stream_type < TYPE_UNOWNED:
         _put_groups(out, UNOWNED, [group for group in groups if group.pending.unowned_count], _put_unowned)
     if version.stream_type < TYPE_ACTIVE_TIMES and not for_dump:
-        _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active)
+        _put_groups(out, ACTIVE, [group for group in groups if _has_active_times(group)], _put_active_times)
     if not for_dump:
         unordered: dict[Group, array[int]] = {}
         for group in groups:
@@ -103,13 +103,16 @@ def extras_steps(
             if slots:
                 unordered[group] = slots
         _put_groups(
-            out, ORDER, list(unordered), lambda out, group: _put_order(out, group.pending, unordered[group])
+            out,
+            ORDER,
+            list(unordered),
+            lambda out, group: _put_delivery_order(out, group.pending, unordered[group]),
         )
     if version.stream_type < TYPE_IDEMPOTENCY and _has_producers(image, settings):
         out.byte(PRODUCERS)
         write_producers(out, image, now_ms)
     _put_rules(out, image)
-    if image.losses_by_group and not for_dump:
+    if image.group_losses and not for_dump:
         _put_losses(out, image)
     return MAGIC + out.take() if out.offset() else None
 
@@ -158,14 +161,14 @@ def _put_unowned(out: RdbOutput, group: Group) -> None:
     write_unowned(out, group.pending)
 
 
-def _put_active(out: RdbOutput, group: Group) -> None:
+def _put_active_times(out: RdbOutput, group: Group) -> None:
     consumers = group.consumers()
     out.length(len(consumers))
     for consumer in consumers:
         out.time(consumer.active_ms)
 
 
-def _put_order(out: RdbOutput, pending: PendingEntries, slots: array[int]) -> None:
+def _put_delivery_order(out: RdbOutput, pending: PendingEntries, slots: array[int]) -> None:
     out.length(len(slots))
     for slot in slots:
         out.raw_id(pending.ms_of(slot), pending.seq_of(slot))
@@ -185,8 +188,8 @@ def _put_rules(out: RdbOutput, image: StreamImage) -> None:
 
 def _put_losses(out: RdbOutput, image: StreamImage) -> None:
     out.byte(LOSSES)
-    out.length(len(image.losses_by_group))
-    for name, passed, unread, pending in image.losses_by_group:
+    out.length(len(image.group_losses))
+    for name, passed, unread, pending in image.group_losses:
         out.string(name)
         for number in (passed + 1, unread, pending):
             out.length(number)
@@ -212,7 +215,7 @@ def _unordered_steps(pending: PendingEntries) -> Generator[None, None, array[int
         if pending.owner_of(slot) is not None:
             if first < 0 or pending.delivery_time_of(slot) != time_ms:
                 if not rising:
-                    yield from _owned_slots(pending, first, slot, found)
+                    yield from _collect_owned_slots(pending, first, slot, found)
                 first = slot
                 rising = True
                 time_ms = pending.delivery_time_of(slot)
@@ -225,11 +228,11 @@ def _unordered_steps(pending: PendingEntries) -> Generator[None, None, array[int
         if visited % STEP_SLOTS == 0:
             yield
     if not rising:
-        yield from _owned_slots(pending, first, -1, found)
+        yield from _collect_owned_slots(pending, first, -1, found)
     return found
 
 
-def _owned_slots(
+def _collect_owned_slots(
     pending: PendingEntries, slot: cython.Py_ssize_t, end: cython.Py_ssize_t, found: array[int]
 ) -> Iterator[None]:
     """Append the slots of owned entries from slot to before end, in delivery order, to found."""
@@ -263,9 +266,9 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
             if kind == UNOWNED:
                 _take_groups(inp, stream, _take_unowned)
             elif kind == ACTIVE:
-                _take_groups(inp, stream, _take_active)
+                _take_groups(inp, stream, _take_active_times)
             elif kind == ORDER:
-                _take_groups(inp, stream, _take_order)
+                _take_groups(inp, stream, _take_delivery_order)
             elif kind == PRODUCERS:
                 read_producers(inp, stream, keyspace)
             elif kind == RULES:
@@ -273,7 +276,7 @@ def apply_extras(stream: Stream, data: bytes, keyspace: Keyspace) -> None:
             elif kind == LOSSES:
                 _take_groups(inp, stream, _take_losses)
                 for group in stream.groups():
-                    group.logged_unread_count = stream.lost_unread_count(group)
+                    group.logged_lost_unread_count = stream.lost_unread_count(group)
             else:
                 raise ValueError(f"the part {kind:#x} is not known here")
     except Damaged as damaged:
@@ -303,7 +306,7 @@ def _take_unowned(inp: RdbInput, group: Group) -> None:
     group.drop_consumer(owner)
 
 
-def _take_active(inp: RdbInput, group: Group) -> None:
+def _take_active_times(inp: RdbInput, group: Group) -> None:
     consumers = group.consumers()
     there: cython.ulonglong = len(consumers)
     if inp.length() != there:
@@ -312,7 +315,7 @@ def _take_active(inp: RdbInput, group: Group) -> None:
         consumer.active_ms = inp.time()
 
 
-def _take_order(inp: RdbInput, group: Group) -> None:
+def _take_delivery_order(inp: RdbInput, group: Group) -> None:
     pending = group.pending
     for _ in range(inp.length()):
         slot = _take_slot(inp, pending, None)
@@ -334,7 +337,7 @@ def _take_group_rules(inp: RdbInput, group: Group) -> None:
 def _take_losses(inp: RdbInput, group: Group) -> None:
     group.passed_count = inp.length() - 1
     group.lost_unread_base = inp.length()
-    group.lost_pending_count = group.logged_pending_count = inp.length()
+    group.lost_pending_count = group.logged_lost_pending_count = inp.length()
 
 
 def _take_words(inp: RdbInput, kind: type[Rules]) -> list[bytes]:

@@ -70,7 +70,10 @@ def is_stream_type(kind: cython.int) -> cython.bint:
 
 @cython.ccall
 def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
-    """Read a stream that is to be put into keyspace. kind: its type, may be TYPE_COLD. Raises Damaged."""
+    """Read a stream that is to be put into keyspace. Raises Damaged.
+
+    kind: its type byte; TYPE_COLD is allowed.
+    """
     stream: Stream = Stream()
     alive: cython.ulonglong
     at: cython.longlong = inp.offset()
@@ -81,7 +84,7 @@ def read_stream(inp: RdbInput, kind: cython.int, keyspace: Keyspace) -> Stream:
         kind = inp.byte()
         if not is_stream_type(kind) or kind < TYPE_WITH_COUNTERS:
             raise Damaged(at, f"a stream with cold runs cannot have the type {kind}")
-        alive = _read_items(inp, stream, keyspace)
+        alive = _read_nodes_and_runs(inp, stream, keyspace)
     else:
         alive = _read_nodes(inp, stream, keyspace.cold_storage)
     _read_counters(inp, kind, stream, alive)
@@ -119,7 +122,7 @@ def _read_nodes(inp: RdbInput, stream: Stream, cold: ColdStorage | None) -> cyth
 
 
 @cython.cfunc
-def _read_items(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulonglong:
+def _read_nodes_and_runs(inp: RdbInput, stream: Stream, keyspace: Keyspace) -> cython.ulonglong:
     """Read nodes and cold runs; return the number of their live entries. More may become cold."""
     alive: cython.ulonglong = 0
     cold: ColdStorage | None = keyspace.cold_storage
@@ -150,7 +153,7 @@ def _read_node(inp: RdbInput, stream: Stream) -> cython.ulonglong:
     try:
         stream.append_stored_node(key, data)
     except EntryBeforeNode:
-        _load_live_entries(stream, key, data, at)
+        _load_node_without_tombstones(stream, key, data, at)
     except ValueError as error:
         raise Damaged(at, f"a node of a stream is damaged: {error}") from None
     tail: Node | None = stream.tail
@@ -158,7 +161,9 @@ def _read_node(inp: RdbInput, stream: Stream) -> cython.ulonglong:
 
 
 @cython.cfunc
-def _load_live_entries(stream: Stream, key: bytes, data: bytearray, at: cython.longlong) -> cython.void:
+def _load_node_without_tombstones(
+    stream: Stream, key: bytes, data: bytearray, at: cython.longlong
+) -> cython.void:
     """Load a node that has entries before its own ID, as a node of its live entries.
 
     Redis 7.0 writes such a node as the first one of a stream: if a trim has left only tombstones in it, and
@@ -173,7 +178,7 @@ def _load_live_entries(stream: Stream, key: bytes, data: bytearray, at: cython.l
         if walk.deleted:
             continue
         words = []
-        while walk.next_piece():
+        while walk.next_field_or_value():
             words.append(walk.piece())
         stream.append(walk.ms, walk.seq, words, 0, 0, 0)
 
@@ -216,7 +221,7 @@ def _read_counters(inp: RdbInput, kind: cython.int, stream: Stream, alive: cytho
         last = stream.last_entry_id()
     else:
         last = cold_run.run_of(tail).last_id()
-    if last is not None and stream_id.before(stream.last_ms, stream.last_seq, last.ms, last.seq):
+    if last is not None and stream_id.is_before(stream.last_ms, stream.last_seq, last.ms, last.seq):
         stream.last_ms = last.ms  # the entries are valid: repair the number to keep them
         stream.last_seq = last.seq
 
@@ -261,7 +266,7 @@ def _read_group(inp: RdbInput, kind: cython.int, stream: Stream) -> cython.void:
             at, f"{group.pending.unowned_count} pending entries of the group {name!r} have no owner"
         )
     group.passed_count = stream.derived_passed_count(group)
-    group.logged_unread_count = stream.lost_unread_count(group)
+    group.logged_lost_unread_count = stream.lost_unread_count(group)
 
 
 @cython.cfunc

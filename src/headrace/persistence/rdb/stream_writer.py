@@ -76,13 +76,13 @@ def stream_steps(
 ) -> Iterator[None]:
     """Write the image as write_stream() does, in steps of about step_bytes; yield after each.
 
-    If image.runs_by_reference is set, a cold run is passed to the sink as a RunPiece. If references
+    If image.yields_cold_runs is set, a cold run is passed to the sink as a RunPiece. If references
     (ColdReferences) are given as well, the stream is written as TYPE_COLD: of each cold run only its location
     is written, which is also added to references.
 
     Raises:
-        DamagedColdRun: with references, if removals of the log were left out, or only the log has the entries
-            of a run.
+        DamagedColdRun: if references are given, and only the log has the entries of a run, or removals were
+            left out when the log was loaded.
     """
     group: Group
     yield from _node_steps(out, image, stream_type, step_bytes, references)
@@ -144,7 +144,7 @@ def _node_steps(
     """
     if references is not None and image.has_left_out_removals:
         raise DamagedColdRun("", 0, LEFT_OUT_MESSAGE)
-    refers: cython.bint = references is not None and image.runs_by_reference
+    refers: cython.bint = references is not None and image.yields_cold_runs
     run: ColdRun | None
     step_bytes *= NODE_STEP_FACTOR
     due: cython.longlong = out.offset() + step_bytes

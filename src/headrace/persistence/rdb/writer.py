@@ -36,7 +36,7 @@ class SnapshotSize(NamedTuple):
     """The size of the file, and the number of keys in it."""
 
     bytes: int
-    keys: int
+    key_count: int
 
 
 def write_rdb(
@@ -65,7 +65,7 @@ def write_rdb(
         DamagedColdRun: if a cold run cannot be read.
         Exception: what sink raises.
     """
-    out = RdbOutput(sink if progress is None else _progress_of(sink, progress), compress)
+    out = RdbOutput(sink if progress is None else _sink_with_progress(sink, progress), compress)
     image = keyspace.view(now_ms)
     steps = rdb_steps(image, out, version=version, aof_base=aof_base, aux=aux, references=references)
     keys = deque(steps, maxlen=1)[0]
@@ -82,12 +82,12 @@ def rdb_steps(
     aux: Mapping[bytes, bytes] | None = None,
     references: Any = None,
 ) -> Iterator[int]:
-    """Write the file in steps of about image.step_bytes; yield the number of keys so far.
+    """Write the file in steps of about image.walk_step_bytes; yield the number of keys so far.
 
-    Then call out.write_trailer().
+    After the last step call out.write_trailer().
 
-    It yields at least once, at the end. Other work can be done between two steps if the image is one of
-    Keyspace.freeze(). Arguments: see write_rdb().
+    It yields at least once, at the end. Other work can be done between two steps if Keyspace.freeze() has
+    made the image. Arguments: see write_rdb().
 
     references: refer to cold runs instead of writing their nodes, and add them to this ColdReferences; only
         for the base of a log. Keep it until a durable manifest names the files.
@@ -126,7 +126,7 @@ def _database_steps(
     """Write the database unless all its keys have expired; yield the number of keys so far."""
     key: bytes | None
     dies_at: cython.longlong
-    due: cython.longlong = out.offset() + image.step_bytes
+    due: cython.longlong = out.offset() + image.walk_step_bytes
     written: cython.Py_ssize_t = 0
     stream: StreamImage
     if database.key_count > 0:
@@ -141,20 +141,20 @@ def _database_steps(
         if dies_at == NO_EXPIRY or dies_at > image.now_ms:
             if isinstance(value, StreamImage):
                 stream = value
-                stream.runs_by_reference = stream.has_runs and (references is not None or out.deferred)
+                stream.yields_cold_runs = stream.has_runs and (references is not None or out.deferred)
             if isinstance(value, StreamImage) and value.is_frozen():
-                for _ in _frozen_steps(out, image, key, value, version, dies_at, references):
+                for _ in _frozen_stream_steps(out, image, key, value, version, dies_at, references):
                     yield written
             else:
                 _write_key(out, image, key, value, version, dies_at, references)
             written += 1
         if out.offset() >= due:
             yield written
-            due = out.offset() + image.step_bytes
+            due = out.offset() + image.walk_step_bytes
     yield written
 
 
-def _frozen_steps(
+def _frozen_stream_steps(
     out: RdbOutput,
     image: KeyspaceImage,
     key: bytes,
@@ -169,7 +169,7 @@ def _frozen_steps(
         if part is not None:
             _write_aux(out, stream_extras.AUX_NAME, part)
     _write_head(out, key, _type_of(stream, version, references), dies_at)
-    yield from stream_steps(out, stream, version.stream_type, image.now_ms, image.step_bytes, references)
+    yield from stream_steps(out, stream, version.stream_type, image.now_ms, image.walk_step_bytes, references)
 
 
 @cython.cfunc
@@ -202,7 +202,7 @@ def _write_key(
 def _type_of(stream: StreamImage, version: RdbVersion, references: Any) -> cython.int:
     """Return the type byte of a stream."""
     kind: cython.int = (
-        TYPE_COLD if stream.runs_by_reference and references is not None else version.stream_type
+        TYPE_COLD if stream.yields_cold_runs and references is not None else version.stream_type
     )
     return kind
 
@@ -217,7 +217,7 @@ def _write_head(out: RdbOutput, key: bytes, kind: cython.int, dies_at: cython.lo
     out.string(key)
 
 
-def _progress_of(
+def _sink_with_progress(
     sink: Callable[[bytes], object], progress: Callable[[int], None]
 ) -> Callable[[bytes], object]:
     """Return a sink that also calls progress about every MiB with the bytes passed on."""

@@ -34,7 +34,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.archive.copies import check_not_copy
+from headrace.archive.copy_detection import check_not_copy
 from headrace.archive.creation import create_or_open
 from headrace.archive.files import EXACT_COLUMN, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
@@ -119,8 +119,8 @@ def archive_streams(
 
     Raises:
         UsageError: if the directory has other files, an archive with other fields or another time zone, or a
-            copy of an archive that is still there.
-        HeadraceError: if another job archives to it, entries were lost, or the server or the store fails.
+            copy of another archive that still exists.
+        HeadraceError: if another job writes to the archive, entries were lost, or the server or store fails.
     """
     names = [streams] if isinstance(streams, str) else list(streams)
     location = archive_location(directory)
@@ -134,7 +134,7 @@ def archive_streams(
     layout = ColumnLayout.of_arrow(columns, options.timestamp_format)
     writer = RangeWriter(location, layout, archive_column_names(columns), options, zone)
     reader = HeadraceStreamReader(options, spark_columns(columns))
-    watermark = WatermarkPublisher(url, table.archive.table_id, str(location))
+    watermark = WatermarkPublisher(url, table.opened_archive.table_id, str(location))
     written = exact = 0
     try:
         raise_if_copy(watermark, table, names)
@@ -177,13 +177,13 @@ def publish_if_current(
     Raises:
         DataLoss: if entries were trimmed before they were archived.
         UsageError: if the directory has other files, an archive with other fields or another time zone, or a
-            copy of an archive that is still there.
+            copy of another archive that still exists.
         HeadraceError: if the server or the store fails.
     """
     location = archive_location(directory)
     table = create_or_open(location, fields, zone)
     options = parse_options(source_options(url, streams, ENTRIES_PER_BATCH, fail_on_loss=True), "stream")
-    watermark = WatermarkPublisher(url, table.archive.table_id, str(location))
+    watermark = WatermarkPublisher(url, table.opened_archive.table_id, str(location))
     reader = HeadraceStreamReader(options, spark_columns(entry_schema(fields)))
     try:
         raise_if_copy(watermark, table, streams)
@@ -199,8 +199,8 @@ def publish_if_current(
 
 def raise_if_copy(watermark: WatermarkPublisher, table: ArchiveTable, names: Sequence[str]) -> None:
     """Raise UsageError if the archive is a copy of the one whose watermarks the server has."""
-    changed = {*names, *(table.recorded_streams() if table.archive.was_set_back else ())}
-    check_not_copy(table.location, table.archive.table_id, watermark.watermarks(sorted(changed)))
+    changed = {*names, *(table.recorded_streams() if table.opened_archive.was_set_back else ())}
+    check_not_copy(table.location, table.opened_archive.table_id, watermark.watermarks(sorted(changed)))
 
 
 def publish_committed_positions(
@@ -208,13 +208,14 @@ def publish_committed_positions(
 ) -> None:
     """Publish the positions of the table: a killed run may have committed a batch without publishing it.
 
-    Watermarks above these positions are lowered: the table was set back to an earlier version, or is an older
-    copy. If another program set it back, that is done for all streams that were ever archived, not only for
-    those of this job: after the next commit the table no longer shows that it was set back.
+    A watermark above its position is lowered: the table was set back to an earlier version, or is an older
+    copy. If another program set the table back, the watermarks of all streams that were ever archived are
+    lowered, not only those of this job. The reason: after the next commit the table no longer shows that it
+    was set back.
     """
     table.sync_log()
-    through = {stream: Position(last) for stream, last in table.archive.archived_through.items()}
-    if table.archive.was_set_back:
+    through = {stream: Position(last) for stream, last in table.opened_archive.archived_through.items()}
+    if table.opened_archive.was_set_back:
         watermark.lower(dict.fromkeys(table.recorded_streams(), Position()) | through)
     watermark.lower({name: through.get(name, Position()) for name in names}, is_job=True)
     watermark.publish(table.positions)
@@ -237,7 +238,7 @@ def source_options(
 
 
 def entry_schema(fields: pa.Schema | None) -> pa.Schema:
-    """Return the columns to read for an archive: ID and time, those of the fields, and `_exact`."""
+    """Return the columns to read for an archive: ID, time, the fields, and `_exact`."""
     entry = parse_schema(SOURCE_SCHEMA_SQL)
     typed = [entry.field("_fields")] if fields is None else fields
     return pa.schema([*map(entry.field, ARCHIVE_NAME_OF_COLUMN), *typed, entry.field(EXACT_COLUMN)])
@@ -262,7 +263,7 @@ def plan_batches(
         return
     end = parse_positions(end_text)
     ranges = [part.value for part in reader.partitions(text, end_text) if part.value is not None]
-    batches = group_ranges(ranges, reader.lengths(), entries_per_batch)
+    batches = batch_ranges(ranges, reader.lengths(), entries_per_batch)
     for batch in batches[:-1]:
         yield batch, reader.positions_of({part.stream: part.upto for part in batch}, end)
     yield (batches[-1] if batches else []), end
@@ -272,34 +273,34 @@ def archived_and_last_positions(
     reader: HeadraceStreamReader, table: ArchiveTable, names: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the archived and the last positions of the streams; equal if there is nothing new."""
-    through = table.archive.archived_through
+    through = table.opened_archive.archived_through
     start = {s: table.positions.get(s) or Position(through[s]) for s in names if s in through}
     reader.prepareForTriggerAvailableNow()
     text = {stream: str(position) for stream, position in sorted(start.items())}
     return text, reader.latestOffset(text, reader.getDefaultReadLimit())
 
 
-def group_ranges(
+def batch_ranges(
     ranges: Sequence[OffsetRange], lengths: Mapping[str, int], entries_per_batch: int
 ) -> list[list[OffsetRange]]:
-    """Group ranges in order, so that each group has about `entries_per_batch` entries.
+    """Split ranges in order into batches of about `entries_per_batch` entries.
 
     Args:
-        ranges: The ranges; those of one stream have about as many entries each.
-        lengths: The entries of each stream.
-        entries_per_batch: The entries of a group.
+        ranges: The ranges; all ranges of one stream have about the same number of entries.
+        lengths: The number of entries of each stream.
+        entries_per_batch: The number of entries of a batch.
     """
     counts = Counter(part.stream for part in ranges)
-    groups: list[list[OffsetRange]] = []
+    batches: list[list[OffsetRange]] = []
     room = 0.0
     for part in ranges:
         entries = lengths.get(part.stream, 0) / counts[part.stream]
-        if room < entries or not groups:
-            groups.append([])
+        if room < entries or not batches:
+            batches.append([])
             room = float(entries_per_batch)
-        groups[-1].append(part)
+        batches[-1].append(part)
         room -= entries
-    return groups
+    return batches
 
 
 def merge_files_of_tasks(
@@ -310,7 +311,7 @@ def merge_files_of_tasks(
     The small files are deleted at once: no version of the table has them.
     """
     groups = list(small_file_groups(files))
-    merged = run_tasks(spark, FileMerger(table.location, table.archive.columns).merge, groups)
+    merged = run_tasks(spark, FileMerger(table.location, table.opened_archive.columns).merge, groups)
     pieces = {file.path for group in groups for file in group}
     table.location.delete_files(pieces)
     return [*(file for file in files if file.path not in pieces), *merged]
@@ -319,10 +320,11 @@ def merge_files_of_tasks(
 def run_tasks(
     spark: SparkSession, write: Callable[[T], Iterable[WrittenFile]], parts: Sequence[T]
 ) -> list[WrittenFile]:
-    """Call write() with each part in Spark tasks; return the files that it wrote.
+    """Call write() with each part in Spark tasks; return the files that were written.
 
     Raises:
-        HeadraceError: if a task failed more often than Spark retries it; DataLoss if entries are missing.
+        DataLoss: if a task found that entries are missing.
+        HeadraceError: if a task failed more often than Spark retries it.
         KeyboardInterrupt: after a signal. The tasks are cancelled, but not other jobs of the session.
     """
     if not parts:
@@ -359,7 +361,7 @@ def run_tasks(
 
 
 def task_error(error: Exception) -> HeadraceError:
-    """Return the error for a failure of Spark: a DataLoss if a task has raised that."""
+    """Return the error for a failure of Spark: a DataLoss if a task has raised DataLoss."""
     found = as_headrace_error(error)
     is_loss = f"{DataLoss.__module__}.{DataLoss.__name__}: " in str(error)
     return DataLoss(str(found)) if is_loss else found
@@ -382,6 +384,6 @@ def with_nullable_fields(fields: pa.Schema) -> pa.Schema:
 
 
 def count_archive(directory: str | os.PathLike[str] | ArchiveLocation) -> ArchiveCounts:
-    """Count the entries and days of an archive, by its log."""
+    """Count the entries and days of an archive from its log, without reading its files."""
     files = read_archive(archive_location(directory)).files
     return ArchiveCounts(sum(file.rows for file in files), len({file.date for file in files}))

@@ -1,8 +1,8 @@
 """Infer columns for undeclared fields of archives and queries from a sample of entries.
 
-The type of a field is that of all its values (columns/value_types). A field whose name cannot be a column
-name is left out. The archive's column _exact keeps the entries that the columns cannot represent: those with
-such a field, or with a later value that does not fit its column.
+A field gets the type that fits all its sampled values (columns/value_types). A field whose name cannot be a
+column name is left out. The archive's column _exact keeps the entries that the columns cannot represent:
+entries with such a field, or with a later value that does not fit its column.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 
-from headrace.archive.rows import OWN_COLUMNS
+from headrace.archive.rows import ARCHIVE_COLUMNS
 from headrace.client.servers import Servers
 from headrace.columns.declarations import quote_identifier
 from headrace.columns.layout import RESERVED_NAMES
@@ -26,7 +26,7 @@ SAMPLE_ENTRIES = 1000  # of each stream
 TIMESTAMP_TYPE = pa.timestamp("us", "UTC")
 
 # Columns of the archive, and reserved names, in lower case: Spark ignores case.
-RESERVED_COLUMN_NAMES = {*OWN_COLUMNS, *RESERVED_NAMES}
+RESERVED_COLUMN_NAMES = {*ARCHIVE_COLUMNS, *RESERVED_NAMES}
 
 
 def sample_entries(
@@ -104,9 +104,9 @@ def lacks_time_format(columns: pa.Schema) -> bool:
 
 
 def with_time_formats(columns: pa.Schema, entries: Collection[Mapping[bytes, bytes]]) -> pa.Schema:
-    """Return the columns; those of times in ISO 8601 get the most frequent format of the entries as comment.
+    """Add to each column of ISO 8601 times a comment that states the most frequent format of the entries.
 
-    A column that has a comment stays as it is.
+    A column that has a comment is not changed.
     """
     found = []
     for field in columns:

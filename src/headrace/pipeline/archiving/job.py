@@ -55,10 +55,10 @@ class ArchiveResult:
 
     Attributes:
         archived: Entries that this call has written.
-        kept_exact_count: How many of them have fields that their columns cannot hold exactly; they are kept
-            whole in the column `_exact`.
-        misfits: How many values did not fit their column, and are null there, by stream and column. Tasks of
-            a session that existed before log them instead.
+        kept_exact_count: Number of archived entries with a field that its column cannot hold exactly. The
+            column `_exact` keeps all fields of these entries.
+        misfits: Number of values that do not fit their column and are null there, by stream and column.
+            A Spark session that existed before the call does not report them; its tasks log them.
         deleted: Entries of old days that were deleted, because of `keep`.
         columns: The columns of the fields as SQL declares them; None for one map of all fields.
         entries: Entries that the archive has now, of all its streams.
@@ -165,7 +165,7 @@ def archive(
     """Write to an archive the entries of streams that it does not have yet, each exactly once.
 
     The archive is a Delta table of Parquet files. Call it again for later entries, or let it continue with
-    `every`. Without new entries it does not start Spark and ends at once, unless it continues.
+    `every`. Without `every`, a call that finds no new entries returns at once and does not start Spark.
 
     Args:
         streams: The name of a stream, or several names; None if a pattern is given.
@@ -174,7 +174,7 @@ def archive(
         url: The server.
         storage_options: The options of the object store, such as `AWS_ENDPOINT_URL`.
         fields: Write these fields as typed columns, declared in SQL; `"infer"` chooses them from a sample,
-            `"infer, n INT"` infers all but n; None for one map of all fields.
+            `"infer, n INT"` infers all except n; None for one map of all fields.
         sample: Infer fields from this many entries of each stream.
         time_zone: Begin days in this time zone.
         batch: Commit about this many entries at once.
@@ -185,8 +185,8 @@ def archive(
             that exist, and return.
         stop: Ends a job that continues, after the current round: a `headrace.Stop`, or a `threading.Event`.
             Without it the job continues until Ctrl-C, which raises KeyboardInterrupt.
-        spark: The session that runs the tasks, not of Spark Connect; None for the active one of this process,
-            or a local one for this call if there is none.
+        spark: The session that runs the tasks; it cannot be a Spark Connect session. None for the active
+            session of this process; if there is none, for a local session that ends with this call.
         on_progress: Called after each commit.
 
     Returns:
@@ -249,7 +249,7 @@ class ArchiveJob:
 
     def run_once(self) -> None:
         """Archive the entries that exist now."""
-        streams = self._prepare()
+        streams = self._prepare_streams()
         if self._is_current(streams):  # an error comes before Spark starts, too
             self._maintain_table({file.path for file in read_archive(self.arguments.location).files})
             return
@@ -257,11 +257,11 @@ class ArchiveJob:
             self._archive(spark, streams)
 
     def follow(self, seconds: float, stop: StopSignal | None = None) -> None:
-        """Archive, and repeat it this many seconds after each round until `stop` is set.
+        """Archive new entries in rounds until `stop` is set; wait `seconds` between two rounds.
 
         A signal raises KeyboardInterrupt.
         """
-        streams = self._prepare()
+        streams = self._prepare_streams()
         self._is_current(streams)  # an error comes before Spark starts, too
         with self.observer.session_context(self.arguments.time_zone, self.misfits.update) as spark:
             self._archive(spark, streams)
@@ -284,7 +284,7 @@ class ArchiveJob:
             counts.days,
         )  # fmt: skip
 
-    def _prepare(self) -> list[str]:
+    def _prepare_streams(self) -> list[str]:
         """Check the arguments, choose the columns, and return the streams."""
         self.arguments.check()
         streams = self._select()
@@ -369,7 +369,7 @@ class ArchiveJob:
 
 @contextmanager
 def options_renamed_in_errors() -> Iterator[None]:
-    """Replace options of the data source in the texts of errors by those of the job."""
+    """Replace advice on data source options in error messages with advice for the archive job."""
     try:
         yield
     except HeadraceError as error:

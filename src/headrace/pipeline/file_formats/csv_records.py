@@ -193,10 +193,11 @@ class CsvParser:
                 return
             except pa.ArrowInvalid:
                 pass
-        yield from self._bisected(block, 0, len(block.records), self._numbers(block))
+        yield from self._bisected(block, 0, len(block.records), self._line_numbers(block))
 
     @staticmethod
-    def _numbers(block: RecordBlock) -> list[int]:
+    def _line_numbers(block: RecordBlock) -> list[int]:
+        """Return the number of the first line of each record of a block."""
         numbers, number = [], block.first_line_number
         for record in block.records:
             numbers.append(number)
@@ -275,7 +276,7 @@ def header_names(record: bytes, delimiter: str) -> list[str]:
 
 
 def delimiter_of_sep_line(line: bytes) -> str:
-    """Return the delimiter that a first line `sep=;` of Excel names; empty if it is another line."""
+    """Return the delimiter that Excel's first line names, such as `sep=;`; empty if the line is not one."""
     match = SEP_LINE_PATTERN.fullmatch(line)
     return match[1].decode() if match else ""
 

@@ -74,7 +74,7 @@ class FileReader(AbstractContextManager["FileReader"]):
         size: The file's size in bytes, for Parquet in rows; 0 if unknown.
         header: The first record of a CSV file, in UTF-8.
         delimiter: The CSV delimiter.
-        found_delimiter: The delimiter if the first line of the file shows another one than the default.
+        found_delimiter: The delimiter that the first line shows, if it is not the default; else empty.
 
     Raises:
         UsageError: if there is no such file, its format is not known, or an option does not fit the format.
@@ -237,7 +237,7 @@ FORMAT_NAMES = {"csv": "CSV", "json": "JSON lines", "parquet": "Parquet"}
 
 
 class FileProgress:
-    """Tracks which position of a file is loaded; the reader itself is ahead of it."""
+    """Tracks up to which position a file is loaded; the reader has read further."""
 
     def __init__(self, reader: FileReader) -> None:
         self._reader = reader

@@ -62,33 +62,33 @@ class JsonScanner:
     def _object(self) -> dict[str, str | None] | None:
         found: dict[str, str | None] = {}
         field: cython.Py_ssize_t = 0
-        if self._next() != OPEN_BRACE:
+        if self._peek_nonspace() != OPEN_BRACE:
             return None
         self.at += 1
         while True:
-            if self._next() != QUOTE:
+            if self._peek_nonspace() != QUOTE:
                 return None
             start: cython.Py_ssize_t = self.at + 1
             if not self._skip_string():
                 return None
             name: str = self._name(field, start, self.at - 1)
-            if self._next() != COLON:
+            if self._peek_nonspace() != COLON:
                 return None
             self.at += 1
-            if name in found or not self._value(found, name):
+            if name in found or not self._scan_value(found, name):
                 return None
             field += 1
-            end: cython.uchar = self._next()
+            end: cython.uchar = self._peek_nonspace()
             self.at += 1
             if end == CLOSE_BRACE:
-                return found if self._next() == 0 and self.at >= self.size else None
+                return found if self._peek_nonspace() == 0 and self.at >= self.size else None
             if end != COMMA:
                 return None
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _next(self) -> cython.uchar:
-        """Skip white space and return the next byte; 0 at the end."""
+    def _peek_nonspace(self) -> cython.uchar:
+        """Skip white space and return the next byte, without moving past it; 0 at the end."""
         while self.at < self.size:
             byte: cython.uchar = self.p[self.at]
             if byte != 32 and not 9 <= byte <= 10 and byte != 13:
@@ -125,9 +125,9 @@ class JsonScanner:
         return name
 
     @cython.cfunc
-    def _value(self, found: dict[str, str | None], name: str) -> cython.bint:
+    def _scan_value(self, found: dict[str, str | None], name: str) -> cython.bint:
         """Read a value into the field of that name; return False if it is not plain."""
-        first: cython.uchar = self._next()
+        first: cython.uchar = self._peek_nonspace()
         start: cython.Py_ssize_t = self.at
         which: cython.Py_ssize_t
         if first == QUOTE:

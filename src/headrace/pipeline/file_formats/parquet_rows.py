@@ -80,7 +80,7 @@ class ParquetRows(AbstractContextManager["ParquetRows"]):
                 rows += batch.num_rows
                 yield pa.RecordBatch.from_arrays(columns, self.names)
         except (pa.ArrowException, OSError) as error:
-            raise UsageError(f"after row {rows}: {self._unreadable_column(error)}") from error
+            raise UsageError(f"after row {rows}: {self._unreadable_column_message(error)}") from error
 
     def _column(self, name: str, column: pa.Array, nanoseconds: NanosecondColumns | None) -> pa.Array:
         if name in self._uuids and pa.types.is_fixed_size_binary(column.type):
@@ -91,8 +91,8 @@ class ParquetRows(AbstractContextManager["ParquetRows"]):
             return with_nanoseconds(column, nanoseconds.take(name, len(column)))
         return column
 
-    def _unreadable_column(self, error: Exception) -> str:
-        """Return the error with the name of the first column that cannot be read."""
+    def _unreadable_column_message(self, error: Exception) -> str:
+        """Return the error message, with the name of the first column that cannot be read."""
         for name in self.names:
             try:
                 for _ in self._file.iter_batches(columns=[name]):
@@ -127,10 +127,10 @@ class NanosecondColumns:
 
 
 def with_nanoseconds(micros: pa.Array, nanos: pa.Array) -> pa.Array:
-    """Return times in microseconds; as text if any of them has nanoseconds.
+    """Return times in microseconds; the whole column as text if a time has a fraction of a microsecond.
 
-    `nanos` are the same times modulo 2**64. Their difference from the microseconds wraps around in the same
-    way, so it is the remaining nanoseconds for all times.
+    `micros` are the times in microseconds, `nanos` the same times in nanoseconds modulo 2**64. The
+    subtraction `nanos - 1000 * micros` wraps around, too, so its result is 0 to 999 for all times.
     """
     rest = pc.subtract(nanos.cast(pa.int64()), pc.multiply(micros.cast(pa.int64()), 1000))
     has_rest = pc.not_equal(rest, 0)

@@ -75,7 +75,11 @@ class LoadArguments:
 
     @property
     def path(self) -> Path:
-        """The path of the file; STDIN for standard input. Raises UsageError if it cannot be used."""
+        """The path of the file; STDIN_PATH for standard input.
+
+        Raises:
+            UsageError: if the file is not local, or `resume` is set for standard input without a job name.
+        """
         assert self.file is not None
         path = STDIN_PATH if os.fspath(self.file) == "-" else local_path(self.file)
         if path == STDIN_PATH and self.resume and self.job is None:
@@ -99,7 +103,11 @@ def job_name(path: Path) -> str:
 
 
 def rejects_path(path: Path, given: str | os.PathLike[str] | None) -> Path:
-    """Return the file for rejected rows: the given one, or orders.rejects.csv for orders.csv.gz."""
+    """Return the file for rejected rows: `given`, or else a name in the current directory.
+
+    For example, orders.csv.gz gives orders.rejects.csv, and standard input gives stdin.rejects. Rows of
+    Parquet files are rejected to a .jsonl file.
+    """
     if given is not None:
         return local_path(given)
     if path == STDIN_PATH:

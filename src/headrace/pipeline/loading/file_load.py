@@ -123,7 +123,7 @@ class FileLoad:
             if self._rejects_path is not None:
                 self._rejects = stack.enter_context(RejectsFile(self._rejects_path, reader, given.resume))
             progress = FileProgress(reader)
-            rows = self._choose_time_column(reader, progress)
+            rows = self._prepare_rows(reader, progress)
             with self._observer.loading_context():
                 try:
                     self._add(rows, reader, servers, progress)
@@ -143,13 +143,13 @@ class FileLoad:
     ) -> None:
         given, rejects = self._arguments, self._rejects
 
-        def show(now: LoadReport) -> None:
-            if rejects is not None and now.is_complete:
+        def record_progress(report: LoadReport) -> None:
+            if rejects is not None and report.is_complete:
                 rejects.finish()
             elif rejects is not None:
-                rejects.write_up_to(now.loaded)
-            self.result = self._result(now)
-            done = progress.position_after(now.loaded + now.rejected)
+                rejects.write_up_to(report.loaded)
+            self.result = self._result(report)
+            done = progress.position_after(report.loaded + report.rejected)
             self._observer.on_progress(self.result, done, reader.size)
 
         report = load_rows(
@@ -164,7 +164,7 @@ class FileLoad:
             rows_per_batch=given.batch,
             rate=RateLimiter(given.rate),
             on_bad_row=None if rejects is None else rejects.add,
-            on_progress=show,
+            on_progress=record_progress,
             ahead=reader.path.is_file(),
         )
         self.result = self._result(report)
@@ -186,9 +186,7 @@ class FileLoad:
             uncertain=report.uncertain,
         )
 
-    def _choose_time_column(
-        self, reader: FileReader, progress: FileProgress
-    ) -> Iterable[pa.RecordBatch | BadRow]:
+    def _prepare_rows(self, reader: FileReader, progress: FileProgress) -> Iterable[pa.RecordBatch | BadRow]:
         """Read the first rows and choose the column of times. Return all rows, sorted if that is wanted."""
         given = self._arguments
         rows = progress.track(reader.batches_and_bad_rows())

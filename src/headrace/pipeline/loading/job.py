@@ -43,17 +43,17 @@ def load(
         resume: Whether to continue an interrupted load: rows that are in the stream are skipped.
         maxlen: Trim the stream to about this number of entries while loading.
         null: Texts in CSV that mean a missing value, such as `"NA"`.
-        delimiter: The CSV delimiter; None for what the first line shows.
+        delimiter: The CSV delimiter; None to detect it from the first line.
         encoding: The encoding of CSV or JSON lines.
         skip_bad: Whether to skip rows that cannot be loaded, and write them to the file `rejects`.
         rejects: The file for skipped rows; None for `NAME.rejects.SUFFIX` in the current directory.
         batch: Rows in one transaction.
         rate: Rows per second, at most.
-        format: Have Spark read `file`, or the source that `options` name, in this format, such as `delta`.
+        format: A format that Spark reads, such as `delta`; the rows come from `file` or from `options`.
         options: Options of the format (`--option`).
-        job: Remember the load under this name: `resume` needs it for a file that was moved. With `format`, a
-            repeated load of the same name adds only the missing rows.
-        spark: The session that reads a format; None for that of this process, or else a local one.
+        job: A name under which the load is remembered. `resume` needs a name if the file was moved. With
+            `format`, a second load of the same name adds only the missing rows.
+        spark: The session that reads a format; None for the active one of this process, else a local one.
         on_progress: Called with the result so far when the server has confirmed rows.
 
     Returns:
@@ -84,7 +84,7 @@ class ProgressObserver(LoadObserver):
 
 
 def load_job_session(given: SparkSession | None) -> AbstractContextManager[SparkSession]:
-    """Return the context of the session for a load: the given one, that of this process, or a local one."""
+    """Return the context of the session for a load: `given`, this process's active one, or a local one."""
     from headrace.pipeline.spark_session.job_spark import job_spark
 
     return job_spark("headrace load", given)

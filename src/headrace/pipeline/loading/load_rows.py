@@ -18,7 +18,7 @@ from headrace.client.servers import Servers
 from headrace.client.write_timeouts import explain_timeouts
 from headrace.pipeline.file_formats.csv_records import BadRow
 from headrace.pipeline.loading.loader import ROWS_PER_BATCH as ROWS_PER_BATCH
-from headrace.pipeline.loading.loader import Loader, LoadIdentity, LoadReport, OnBadRow
+from headrace.pipeline.loading.loader import BadRowCallback, Loader, LoadIdentity, LoadReport
 from headrace.pipeline.loading.read_ahead import read_ahead
 from headrace.pipeline.loading.row_checks import prepare_rows, split_valid_rows
 from headrace.pipeline.loading.time_columns import TimeColumn
@@ -39,7 +39,7 @@ def load_rows(
     maxlen: int | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
     rate: RateLimiter | None = None,
-    on_bad_row: OnBadRow | None = None,
+    on_bad_row: BadRowCallback | None = None,
     on_progress: Callable[[LoadReport], None] = lambda report: None,
     ahead: bool = False,
 ) -> LoadReport:
@@ -56,18 +56,18 @@ def load_rows(
         maxlen: Trim the stream to about this many entries; None to keep all.
         rows_per_batch: Rows in one transaction, at most.
         rate: Limits rows per second; None for no limit.
-        on_bad_row: Called with each bad row, which is skipped, and the number of valid rows before it. A
-            resumed load calls it again for those of the interrupted run. None: a bad row ends the load.
+        on_bad_row: Called with each bad row and the number of valid rows before it; the bad row is skipped.
+            A resumed load also calls it for bad rows of the interrupted run. None: a bad row ends the load.
         on_progress: Called when the server has confirmed rows.
-        ahead: Whether a thread reads `rows` in advance and, without a rate limit, a batch is sent before the
-            previous one is confirmed. Only for files: the next rows of a pipe may take long to arrive.
+        ahead: Whether a thread reads `rows` in advance. Then, without a rate limit, a batch is also sent
+            before the previous one is confirmed. Only for files: rows of a pipe may take long to arrive.
 
     Returns:
         The report. If the job was already complete, `added_rows` is 0 and `skipped` is not.
 
     Raises:
-        UsageError: for a bad row, an ID not above the stream's last one, a file that has changed, or if an
-            earlier load is incomplete without `resume` or `append`. The rows before it are in the stream.
+        UsageError: for a bad row, an ID not above the stream's last one, or a changed file (earlier rows stay
+            in the stream); or if an earlier load is incomplete and neither `resume` nor `append` is set.
         HeadraceError: if the server is not reachable, or rejects rows, or the stream was recreated.
     """
     job = job or LoadIdentity()

@@ -42,7 +42,7 @@ CONFLICTS_MAX = 50
 # The column of the generated IDs. No column of a file has a null character in its name.
 ID_COLUMN = "\0id"
 
-OnBadRow = Callable[[BadRow, int], None]
+BadRowCallback = Callable[[BadRow, int], None]
 
 
 class BadRowError(UsageError):
@@ -88,7 +88,7 @@ class LoadIdentity:
     """The identity of a load.
 
     Attributes:
-        name: Distinguishes it from other loads into the stream; without a name it cannot be resumed.
+        name: Distinguishes the load from others into the stream; a load without a name cannot be resumed.
         file: The file's name, for messages.
         size: The file's size in bytes; 0 if unknown.
     """
@@ -143,7 +143,7 @@ class SentPart:
     without_time: int
 
     def rows_after(self, rows: int) -> ValidRows:
-        """Return those of its rows that are not among the first `rows` rows of the run."""
+        """Return the rows of this part that come after the first `rows` rows of the run."""
         count = self.valid_rows.rows.num_rows
         return self.valid_rows.slice(max(0, rows - (self.end_row - count)), count)
 
@@ -267,8 +267,12 @@ class Loader:
         names = tuple(name for name in schema.names if name != ID_COLUMN)
         return ColumnRoles(None, ID_COLUMN if ID_COLUMN in schema.names else None, None, names)
 
-    def reject_row(self, bad: BadRow, on_bad_row: OnBadRow | None) -> None:
-        """Skip a bad row; report it unless an earlier run has. BadRowError if it ends the load."""
+    def reject_row(self, bad: BadRow, on_bad_row: BadRowCallback | None) -> None:
+        """Skip a bad row, and pass it to `on_bad_row`; without a callback, raise BadRowError.
+
+        A bad row that an earlier run skipped raises no error. It is passed on again only if that run was
+        interrupted.
+        """
         if self._was_rejected_earlier() and (on_bad_row is None or self._earlier_run_complete):
             return
         if on_bad_row is None:
@@ -291,7 +295,7 @@ class Loader:
         """Whether the earlier run was complete, and so has reported all its bad rows."""
         return self._earlier_run is not None and self._earlier_run.done
 
-    def add_all(self, parts: Iterable[ValidRows | BadRow], on_bad_row: OnBadRow | None) -> None:
+    def add_all(self, parts: Iterable[ValidRows | BadRow], on_bad_row: BadRowCallback | None) -> None:
         """Add rows, except those that an earlier run has added. UsageError if a bad row ends the load."""
         for part in parts:
             if isinstance(part, BadRow):
@@ -395,7 +399,7 @@ class Loader:
         with defer_interrupts():
             self._sender.send(rows)
             self._sending = False
-            self._confirm(self._sender.confirmed_rows)
+            self._confirm(self._sender.confirmed_row_count)
         self.report.out_of_order, self.report.without_time = self._ids.out_of_order, self._ids.without_time
 
     def _check_first(self, first: str) -> None:

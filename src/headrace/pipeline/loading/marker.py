@@ -145,7 +145,7 @@ class LoadState:
 
 @dataclass(frozen=True)
 class LoadMarker(Marker):
-    """The marker of a load: `query_id` is its name, `batch_id` its run.
+    """The marker of a load: `query_id` is the load's name, `batch_id` the number of its run.
 
     Attributes:
         state_before_run: The state before this run.

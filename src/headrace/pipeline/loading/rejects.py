@@ -31,7 +31,8 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
         reasons: The first REASONS_SHOWN errors.
 
     Raises:
-        UsageError: if the file is the loaded one, exists although the load is new, or cannot be written.
+        UsageError: if it is the file to load, if it already exists and the load is not resumed, or if it
+            cannot be written.
     """
 
     def __init__(self, path: Path, reader: FileReader, resume: bool) -> None:
@@ -73,7 +74,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
             with self.path.open("r+b") as file:
                 return Counter(file)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._unwritable_error(error) from error
 
     def _is_written(self, bad: BadRow) -> bool:
         """Return whether an earlier run has written the row; each line of the file counts once."""
@@ -88,11 +89,12 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
     def _line(self, bad: BadRow) -> bytes:
         return with_newline(bad.text or self._format(bad))
 
-    def _unwritable(self, error: OSError) -> UsageError:
+    def _unwritable_error(self, error: OSError) -> UsageError:
+        """Return the error for a file of rejected rows that cannot be written."""
         return UsageError(f"{self.path}: cannot write the rejected rows: {error.strerror}")
 
     def write_up_to(self, rows: int) -> None:
-        """Write the bad rows that come before the last of the first `rows` valid rows, which are loaded."""
+        """Write the bad rows that come before the last loaded row; `rows` valid rows are loaded."""
         while self._waiting and self._waiting[0][0] < rows:
             self._write(self._waiting.popleft()[1])
         self._flush()
@@ -111,7 +113,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
                     self._file.write(with_newline(self._reader.header))
             self._file.write(self._line(bad))
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._unwritable_error(error) from error
         self.written_count += 1
 
     def _flush(self) -> None:
@@ -119,7 +121,7 @@ class RejectsFile(AbstractContextManager["RejectsFile"]):
             if self._file is not None:
                 self._file.flush()
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._unwritable_error(error) from error
 
     def _format(self, bad: BadRow) -> bytes:
         if self._reader.format != "csv":

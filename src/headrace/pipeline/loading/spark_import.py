@@ -107,7 +107,10 @@ def load_from_spark(
 
 @contextmanager
 def limited_batch_rows(spark: SparkSession, rate: float | None) -> Iterator[None]:
-    """Limit Spark's batches, if a rate is given, to the rows of one step; restore the setting afterwards."""
+    """Limit the rows of Spark's Arrow batches to RateLimiter.batch_rows(); restore the setting afterwards.
+
+    Without a rate the setting is not changed.
+    """
     if rate is None:
         yield
         return
@@ -251,8 +254,8 @@ class WrittenRowCounter:
         """Delete the job's markers if the stream was deleted since an earlier run: all rows are added again.
 
         Raises:
-            HeadraceError: if it was deleted and created again, as it counts fewer added entries than this job
-                has written.
+            HeadraceError: if the stream was deleted and created again. Then its count of added entries is
+                lower than the number of rows that this job has written.
         """
         count = self.count()
         if not count:
@@ -268,7 +271,7 @@ class WrittenRowCounter:
             )
 
     def delete_markers(self) -> None:
-        """Delete all keys of the job: those with its row counts, and those that guard its attempts."""
+        """Delete all keys of the job: the markers with its row counts, and the keys of AttemptGuard."""
         guard, key = AttemptGuard(Marker(self._job)), stream_key(self._stream)
         for each in (*self._keys, guard.attempt_key(key), guard.partitions_key(key)):
             self._servers.client().delete(each)

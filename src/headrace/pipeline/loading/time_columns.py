@@ -53,8 +53,8 @@ class TimeColumn:
         name: The column's name.
         unit_ns: The unit of a column of numbers, in nanoseconds; None for timestamps.
         is_field: Whether the column is also a field of the entry.
-        latest_valid_ms: The latest valid time, in milliseconds; MS_MAX for no limit. After an entry of
-            the future, entries whose IDs the server generates would get its time.
+        latest_valid_ms: The latest valid time, in milliseconds; MS_MAX for no limit. The reason for a limit:
+            IDs that the server generates are never below the stream's last ID, even if it is in the future.
         is_guess: Whether the column was chosen because it looks like times; messages then say how to choose.
     """
 
@@ -73,7 +73,7 @@ class TimeColumn:
         """Return each row's time in milliseconds since 1970, UTC; None where the row has none.
 
         Raises:
-            UsageError: if a value is not a time, or is before 1970 or after the year 9999.
+            UsageError: if a value is not a time, or is before 1970 or after `latest_valid_ms`.
         """
         found, wrong = self.milliseconds_and_reasons(batch)
         for reason in wrong.values():
@@ -216,7 +216,7 @@ def choose_time_column(
 
 
 def unsuitable_reason(times: TimeColumn, column: pa.Array) -> str:
-    """Return why a column of times cannot be chosen, as for a time before 1970 or too late; else ""."""
+    """Return why the times cannot be IDs: one is before 1970 or too late; "" if all can."""
     found, _ = times.milliseconds_in_any_range(column)
     for row, ms in enumerate(found):
         if ms is not None and not 0 <= ms <= times.latest_valid_ms:

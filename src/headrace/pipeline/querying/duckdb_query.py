@@ -19,8 +19,8 @@ from headrace.columns.declarations import DeclaredColumns, parse_columns
 from headrace.errors import UsageError
 from headrace.pipeline.querying.stream_dataset import StreamDataset
 from headrace.pipeline.shared.interrupts import raise_if_interrupted
-from headrace.queries.duckdb_names import ambiguous_columns, check_no_nul, equal_except_case
-from headrace.queries.duckdb_session import resolve_case_conflicts, run_in_duckdb
+from headrace.queries.duckdb_names import ambiguous_columns, check_no_nul, names_equal_except_case
+from headrace.queries.duckdb_session import duckdb_query_rows, resolve_case_conflicts
 from headrace.queries.interruptible import QueryRows
 from headrace.queries.sql_tokens import DUCKDB_DIALECT
 from headrace.queries.views import StreamView, find_views, with_entry_columns
@@ -67,8 +67,8 @@ def sql(
             entries and the live ones are one table.
         storage_options: the options of the object store, such as `AWS_ENDPOINT_URL`.
         columns: for each stream its columns as SQL declares them, such as `"item STRING, count INT"`; under
-            `""` those of all other streams. The others are inferred from a sample, and so are the other
-            columns after the word `infer`, as in `"infer, count INT"`.
+            `""` those of all other streams. Columns of streams without a declaration are inferred from a
+            sample. `"infer, count INT"` declares count and infers the other columns.
         time_zone: the time zone of times without one.
 
     Raises:
@@ -91,13 +91,14 @@ def run_sql(
     fields: Mapping[str, DeclaredColumns] | None = None,
     zone: str = "UTC",
 ) -> Iterator[QueryResult]:
-    """Run a query; its result can be read within the block.
+    """Yield the result of a query; its rows can be read only within the `with` block.
 
     Args:
         sql: The query.
         url: The server; None to read only the archive.
         archive: An archive; its entries and the live ones are one table.
-        fields: Columns by stream; those under "" are for all other streams. Others are inferred.
+        fields: Declared columns by stream; those under "" are for all other streams. Columns of streams
+            without a declaration are inferred.
         zone: The time zone of times without one.
 
     Raises:
@@ -117,7 +118,7 @@ def run_sql(
     tables = resolve_case_conflicts(sql, [view.stream for view in views], CASE_SENSITIVE_ENGINE_HINT)
     views = [view for view in views if view.stream in tables]
     for view in views:
-        if confused := equal_except_case(view.columns.names):
+        if confused := names_equal_except_case(view.columns.names):
             raise UsageError(
                 f"{', '.join(confused)}: two names differ only in case; {CASE_SENSITIVE_ENGINE_HINT}"
             )
@@ -126,7 +127,7 @@ def run_sql(
         view.stream: StreamDataset(url, view.stream, visible_columns(view), view.columns.names, location)
         for view in views
     }
-    with run_in_duckdb(sql, data, views, zone, poll=raise_if_interrupted) as rows:
+    with duckdb_query_rows(sql, data, views, zone, poll=raise_if_interrupted) as rows:
         yield QueryResult(tuple(views), rows)
 
 

@@ -40,7 +40,7 @@ def query_error_message(
 
     Args:
         error: The error.
-        tables: The query's tables; their columns are listed if one is unknown.
+        tables: The query's tables; their columns are listed if the query names an unknown column.
         known: The names of all streams, for a suggestion if a table is unknown.
     """
     text = str(error).strip()

@@ -42,7 +42,8 @@ def register_views(
         sql: The query.
         url: The server; None to read only the archive.
         archive: An archive; its entries and the live ones are one view.
-        fields: Columns by stream; those under "" are for all other streams. Others are inferred.
+        fields: Declared columns by stream; those under "" are for all other streams. Columns of streams
+            without a declaration are inferred.
         following: Create streaming views.
         options: Options of the source for all views. Default: times in milliseconds or ISO 8601.
 
@@ -91,7 +92,7 @@ def create_view(
 def run_query(
     spark: SparkSession, sql: str, tables: Sequence[StreamView] = (), known: Iterable[str] = ()
 ) -> DataFrame:
-    """Return the query's rows, not computed yet.
+    """Return the query's rows as a DataFrame; Spark computes them when they are read.
 
     Args:
         spark: The session with the views that `register_views` created.

@@ -69,7 +69,13 @@ class StreamDataset(ScannedStream):
         return (BatchReader if options.archive is None else ArchiveReader)(options, layout)
 
     def read(self, columns: list[str], first_ms: int, last_ms: int) -> Iterator[pa.RecordBatch]:
-        """Yield the entries from first_ms to last_ms: these columns and those that the query names."""
+        """Yield the entries of a time range: these columns and those that the query names.
+
+        Args:
+            columns: The names of the columns.
+            first_ms: The beginning of the range in milliseconds since 1970, inclusive.
+            last_ms: Its end, inclusive; MS_MAX for the end of the stream.
+        """
         after = START if first_ms == 0 else format_id((first_ms - 1, U64_MAX))
         end = self._end if last_ms == MS_MAX else min(self._end, format_id((last_ms, U64_MAX)), key=parse_id)
         if parse_id(after) >= parse_id(end):

@@ -49,12 +49,13 @@ def replay(
         to_url: Replay to this server; None for `url`.
         archive: Read archived entries from this archive, and the rest from the server.
         storage_options: The options of the archive's object store, such as `AWS_ENDPOINT_URL`.
-        archive_only: Whether to leave out entries that are not archived; then `url` is not read.
-        speed: 1 for the original speed, 60 for a minute per second; None for as fast as possible.
+        archive_only: Whether to replay only archived entries; then nothing is read from `url`.
+        speed: A multiple of the original speed: 60 replays one minute of the stream per second. None for as
+            fast as possible.
         start: Replay from this ID or time on (`--from`); a time without a zone is in UTC.
         end: Replay up to and including this ID, or before this time (`--to`); None for the entries that
             exist now.
-        keep_ids: Whether the entries keep their IDs; None: if `into` never had an entry.
+        keep_ids: Whether the entries keep their IDs; None to keep them only if `into` never had an entry.
         restart: Whether to replay from the beginning, including what an earlier run has added.
         on_progress: Called at the beginning and after each transaction with the result so far.
 
@@ -101,7 +102,7 @@ def replayed_range(
 def errors_with_continue_hint(
     on_progress: Callable[[ReplayResult], None],
 ) -> Iterator[Callable[[ReplayResult], None]]:
-    """Yield a callback for the progress; append what was added until then to the text of an error."""
+    """Yield a progress callback. Append to an error how many entries were added, and how to continue."""
     progress = ReplayResult()
 
     def show(now: ReplayResult) -> None:

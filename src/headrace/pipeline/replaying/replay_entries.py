@@ -1,8 +1,8 @@
 """Replay past entries into a stream: at their original speed, a multiple of it, or as fast as possible.
 
-A replay can be stopped or killed at any point. Run again, it continues after the last entry that was added,
-because the server stores its position (see target.py). Its end is fixed when it begins, so a stream can be
-replayed into itself.
+A replay can be stopped or killed at any point. The next run of the same replay continues after the last
+entry that was added, because the server stores its position (see target.py). The end of a replay is fixed
+when it begins, so a stream can be replayed into itself.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def replay_entries(
     into_itself: bool = False,
     on_progress: Callable[[ReplayResult], None] = lambda report: None,
 ) -> ReplayResult:
-    """Add the source's entries after one ID, up to and including another, to a stream.
+    """Add the source's entries after the ID `after`, up to and including `upto`, to a stream.
 
     Args:
         source: The entries to replay.
@@ -81,10 +81,10 @@ def replay_entries(
         name: Identifies the replay, so that it is continued when it is run again.
         after: The ID after which to begin.
         upto: The last ID to replay; None for the current last ID of the source.
-        keep_ids: Whether entries keep their IDs; None: only if the stream never had an entry.
+        keep_ids: Whether entries keep their IDs; None to keep them only if the stream never had an entry.
         pacer: Delays entries until they are due; None to replay as fast as possible.
         restart: Whether to begin again and ignore the position of an earlier run.
-        into_itself: Whether the stream is the source's, on the same server.
+        into_itself: Whether source and target are the same stream on the same server.
         on_progress: Called at the beginning and after each transaction.
 
     Returns:
@@ -106,7 +106,7 @@ def replay_entries(
         source.check_identity(position.source if position else None)
         if position is not None and position.done:
             has_newer = upto is None and parse_id(source.last_id()) > parse_id(position.upto)
-            report = _finished(position, has_newer)
+            report = _complete_result(position, has_newer)
             on_progress(report)
             return report
         begin = position.last_source_id if position else after
@@ -127,7 +127,7 @@ def replay_entries(
         return report
 
 
-def _finished(position: ReplayPosition, has_newer: bool) -> ReplayResult:
+def _complete_result(position: ReplayPosition, has_newer: bool) -> ReplayResult:
     """Return the result of a run that finds its replay complete."""
     return ReplayResult(
         last_id=position.last_source_id,
@@ -184,7 +184,7 @@ def _add_batches(
     started = time.monotonic()
     lag_seconds = 0.0
 
-    def now() -> ReplayResult:
+    def current_result() -> ReplayResult:
         return replace(
             report,
             added=target.rows_sent,
@@ -203,12 +203,12 @@ def _add_batches(
                 else:
                     target.add(batch.slice(start, stop - start))
                 lag_seconds = max(0.0, -pacer.seconds_until_due(times[start]))
-                on_progress(now())
+                on_progress(current_result())
                 raise_if_interrupted()
         target.flush()
     except KeyboardInterrupt:
         target.flush()
         raise
     finally:
-        on_progress(now())
-    return now()
+        on_progress(current_result())
+    return current_result()

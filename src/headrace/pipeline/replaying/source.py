@@ -47,7 +47,7 @@ ENTRY_SCHEMA = pa.schema([("_id", pa.string()), ("_fields", pa.map_(pa.binary(),
 
 @dataclass(frozen=True)
 class ReplaySource:
-    """One stream: its archived entries (if an archive is given), then those of the server (if a URL is)."""
+    """One stream: archived entries if an archive is given, then live entries if a URL is given."""
 
     stream: str
     url: str | None
@@ -81,7 +81,7 @@ class ReplaySource:
         if self.url is not None:
             with Servers(self.url) as servers:
                 state = stream_states(servers, [self.stream]).get(self.stream)
-            live = None if state is None else state.position
+            live = None if state is None else state.end_position
         return SourceIdentity(live, archive.table_id if archive else "")
 
     def check_identity(self, before: SourceIdentity | None) -> None:
@@ -111,7 +111,7 @@ class ReplaySource:
             )
 
     def batches(self, after: str, upto: str, resumed: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the entries after one ID, up to and including another.
+        """Yield the entries after the ID `after`, up to and including `upto`.
 
         Args:
             after: The ID after which to begin.

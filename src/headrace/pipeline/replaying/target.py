@@ -34,12 +34,12 @@ BATCHES_KEPT = 8  # an unconfirmed transaction contains rows of at most this man
 
 @dataclass(frozen=True)
 class ReplayMarker(Marker):
-    """The marker of a replay: `query_id` is its name, `batch_id` its run.
+    """The marker of a replay: `query_id` is the replay's name, `batch_id` the number of its run.
 
     Attributes:
         begin_position: The position before the first entry of this run.
-        ids_by_first_row: The source IDs of the last batches, each with the number of rows of the run before
-            it.
+        ids_by_first_row: For each of the last batches, the index of its first row in the run, and the
+            source IDs of its rows.
     """
 
     has_digest: ClassVar[bool] = False  # a run that continues reads the entries after the last one
@@ -97,8 +97,8 @@ class ReplayTarget:
 
     Attributes:
         rows_sent: Entries sent by this run.
-        first_id: The source ID of the first one.
-        last_id: The source ID of the last one.
+        first_id: The source ID of the first entry sent.
+        last_id: The source ID of the last entry sent.
     """
 
     def __init__(self, url: str, stream: str, name: str, is_source: bool = False) -> None:
@@ -128,7 +128,8 @@ class ReplayTarget:
         """Return whether the stream was deleted since an earlier run.
 
         Raises:
-            HeadraceError: if it was created again by others: it has too few entries, or too low an ID.
+            HeadraceError: if the stream was deleted and created again. Then its last ID, or its count of
+                added entries, is below what the earlier run has written.
         """
         state = self._state()
         if state is None:
@@ -149,12 +150,12 @@ class ReplayTarget:
         """Return whether entries keep their IDs.
 
         Args:
-            wanted: Whether to keep them; None: only if the stream does not exist or never had an entry.
+            wanted: Whether to keep them; None to keep them only if the stream never had an entry.
             begin: The source ID after which the replay begins.
 
         Raises:
-            UsageError: if the IDs are to be kept but cannot be, or if a stream is replayed into itself under
-                new IDs without that being wanted: it would have its entries twice.
+            UsageError: if `wanted` is True and the stream has later entries. Also if `wanted` is None and a
+                stream is replayed into itself: new IDs would duplicate its entries.
         """
         state = self._state()
         last = START if state is None else state.last_id
@@ -208,7 +209,7 @@ class ReplayTarget:
         self._sender.flush()
 
     def complete(self, is_first: bool) -> None:
-        """Record that the replay is complete, but not if the first run (`is_first`) has added nothing."""
+        """Record that the replay is complete, unless this is the first run and it has added nothing."""
         if not self.rows_sent and is_first:
             return  # nothing was added, so the replay may be run again
         begin = self._marker.begin_position

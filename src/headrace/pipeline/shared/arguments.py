@@ -1,4 +1,4 @@
-"""Check the arguments of jobs. Errors name the command's option: --keep-for, also for keep_for=."""
+"""Check the arguments of jobs. Errors name the command's option, such as --keep-for for keep_for=."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class ReplayPacer:
     """Delays entries so that they are replayed at `speed` times their original speed.
 
     Args:
-        speed: 1 for the original speed, 60 for a minute per second; None for no delay.
+        speed: The multiple of the original speed; None for no delay.
         clock: Returns seconds.
         sleep: Sleeps for seconds.
     """
@@ -31,7 +31,7 @@ class ReplayPacer:
         self._start: tuple[float, int] | None = None
 
     def seconds_until_due(self, ms: int) -> float:
-        """Return the seconds until an entry of this time is due; negative if late, 0 for the first."""
+        """Return the seconds until an entry of this time is due; negative if late, 0 for the first entry."""
         if self._speed is None:
             return 0.0
         if self._start is None:
@@ -85,7 +85,7 @@ class RateLimiter:
         self._next_row_at = clock()  # the clock time at which the next row may be sent
 
     def batch_rows(self, max_rows: int) -> int:
-        """Return the batch size for an even flow: the rows of SLEEP_MAX_SECONDS, from 1 to `max_rows`."""
+        """Return the batch size for an even flow: the limit for SLEEP_MAX_SECONDS, within 1 to `max_rows`."""
         if self.rows_per_second is None:
             return max_rows
         return max(1, min(max_rows, int(self.rows_per_second * SLEEP_MAX_SECONDS)))

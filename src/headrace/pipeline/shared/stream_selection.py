@@ -32,7 +32,7 @@ def select_streams(url: str, names: str | Sequence[str] | None, pattern: str | N
         raise UsageError("no streams given: use --stream, once or more, or --pattern")
     with servers_at(url) as servers:
         if pattern is not None:
-            found = servers.scan(compile_pattern(pattern))
+            found = servers.matching_streams(compile_pattern(pattern))
             if not found:
                 raise UsageError(f"{without_password(url)}: {no_match_message(pattern)}")
             return found
@@ -68,5 +68,5 @@ def no_such_stream_error(servers: Servers, name: str) -> UsageError:
 def total_length(url: str, streams: Sequence[str]) -> int:
     """Return the number of entries of all these streams together."""
     with servers_at(url) as servers:
-        replies = servers.request(streams, lambda pipe, stream: pipe.xlen(stream_key(stream)))
+        replies = servers.request_each(streams, lambda pipe, stream: pipe.xlen(stream_key(stream)))
         return sum(reply for reply in replies.values() if isinstance(reply, int))

@@ -3,7 +3,7 @@
     .venv/var/headrace/spark-<digest>.jsa      the classes, parsed and verified: of this Java and this PySpark
     ~/.cache/headrace/spark-<digest>.jsa       the same outside of a virtual environment
 
-`shared_classes_writer` writes it. The JVM checks it; without a matching file it starts as before. Java calls
+`shared_classes_writer` writes the file. The JVM checks it, and ignores a file that does not match. Java calls
 this application class data sharing (AppCDS).
 """
 

@@ -30,8 +30,9 @@ def job_spark(
 
     Args:
         name: The name of the job.
-        given: The caller's session; None for the one of this process, or else a local one for the block.
-        zone: The time zone of a local one.
+        given: The caller's session; None for the active one of this process. If there is none, a local
+            session is started for the block.
+        zone: The time zone of a local session.
         on_misfits: See scratch_spark(). The tasks of a session that existed before log these counts instead.
 
     Raises:

@@ -150,7 +150,7 @@ def start_session(name: str, conf: dict[str, str], log: Path) -> SparkSession:
         raise HeadraceError(
             "Spark needs Java 17 or later, and none was found: put java on the PATH or set JAVA_HOME"
         )
-    choose_interpreter()
+    set_python_interpreter()
     if SparkContext._gateway is not None:
         # The JVM of a stopped session has another log and another environment.
         end_jvm(SparkContext._gateway)
@@ -163,7 +163,7 @@ def start_session(name: str, conf: dict[str, str], log: Path) -> SparkSession:
         return builder.getOrCreate()
 
 
-def choose_interpreter() -> None:
+def set_python_interpreter() -> None:
     """Make Spark run its Python workers with this interpreter, or with the one that the user has set.
 
     PYSPARK_DRIVER_PYTHON is replaced: it may be `jupyter` or `ipython`, which cannot run workers.

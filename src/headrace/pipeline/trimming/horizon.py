@@ -124,7 +124,11 @@ def find_trim_horizon(
 def archive_blocker(
     client: Any, stream: str | bytes, observed: StreamObservation, watermark: Watermark
 ) -> TrimBlocker:
-    """Return an archive's blocker: its last entry, or all entries if that one is not in the stream."""
+    """Return an archive's blocker: the last archived entry, or all entries if trimming is not safe.
+
+    Trimming is not safe if the archive has no entry of the stream, or has an earlier stream of that name, or
+    if its last entry was deleted from the stream.
+    """
     position, tail = watermark.position, observed.state
     if not watermark.table_id:
         return TrimBlocker(

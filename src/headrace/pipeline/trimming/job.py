@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.archive.location import archive_location
-from headrace.archive.release import delete_watermarks
+from headrace.archive.watermark_release import delete_watermarks
 from headrace.pipeline.shared.arguments import checked_at_least, duration_ms
 from headrace.pipeline.shared.stream_selection import select_streams
 from headrace.pipeline.trimming.horizon import RetentionPolicy

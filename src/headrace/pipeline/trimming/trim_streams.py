@@ -25,7 +25,7 @@ from typing import Any
 
 import redis
 
-from headrace.archive.copies import is_same_place
+from headrace.archive.copy_detection import is_same_place
 from headrace.archive.files import Archive, read_archive
 from headrace.archive.location import ArchiveLocation, archive_location
 from headrace.archive.verification import lost_files
@@ -53,7 +53,12 @@ SLOT_MOVE_WAIT_SECONDS = 0.1
 COUNT_MAX = 100_000
 
 # Parts of the errors of servers that run no scripts, or not this one for this user.
-NO_SCRIPT_ERRORS = ("unknown command", "scripts need Lua", "Lua is not run here", "ACL failure in script")
+SCRIPTS_UNAVAILABLE_ERRORS = (
+    "unknown command",
+    "scripts need Lua",
+    "Lua is not run here",
+    "ACL failure in script",
+)
 
 # KEYS: the stream. ARGV: the first ID to keep, the last archived ID, `=` or `~`, and the LIMIT of `~`.
 # Returns the number of removed entries, or -1 if the groups have changed: find the horizon again.
@@ -159,7 +164,7 @@ def archive_watermark(contents: Archive, stream: str) -> Watermark:
 
 
 def is_watermark_of_archive(watermark: Watermark, contents: Archive) -> bool:
-    """Return whether a published watermark is the archive's own; if it is a copy, the original's is not."""
+    """Return whether this archive published the watermark; an archive and its copy differ in location."""
     is_own = watermark.table_id == contents.table_id
     return is_own and (not watermark.location or is_same_place(watermark.location, contents.location))
 
@@ -254,7 +259,7 @@ def trim_step(client: Any, stream: str | bytes, horizon: TrimHorizon, exactly: b
     except redis.exceptions.NoPermissionError:
         pass
     except redis.ResponseError as error:
-        if not any(words in str(error) for words in NO_SCRIPT_ERRORS):
+        if not any(words in str(error) for words in SCRIPTS_UNAVAILABLE_ERRORS):
             raise
     how = ("=", limit) if exactly else ("~", limit, "LIMIT", STEP_ENTRIES_MAX)
     with client.pipeline(transaction=True) as pipe:

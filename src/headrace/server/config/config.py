@@ -26,7 +26,7 @@ from headrace.server.config.environment import directives_in, misspelled_variabl
 COMMAND_LINE_ORIGIN = "the command line"  # where a directive stands
 SHORT_OPTIONS = {"-p": "port"}  # as redis-cli has it
 INCLUDE_DEPTH_MAX = 16  # depth of includes
-UNSUPPORTED_OFF_VALUES: tuple[list[str], ...] = (
+OFF_VALUES: tuple[list[str], ...] = (
     [],
     [""],
     ["no"],
@@ -54,13 +54,13 @@ class Config:
         ] = {}  # errors that end the start unless a later line sets another value
 
     def number(self, name: str) -> int:
-        """Return the value of a number, a memory size or a permission."""
+        """Return the value of a directive that is a number, a memory size or a permission."""
         value = self.values[name]
         assert isinstance(value, int)
         return value
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """Return the value of a list of numbers."""
+        """Return the value of a directive that is a list of numbers."""
         value = self.values[name]
         assert isinstance(value, Numbers)
         return value.numbers
@@ -70,7 +70,7 @@ class Config:
         return bool(self.values[name])
 
     def text(self, name: str) -> str:
-        """Return the value of a text or a choice."""
+        """Return the value of a directive that is a text or a choice."""
         value = self.values[name]
         assert isinstance(value, str)
         return value
@@ -120,7 +120,8 @@ class Config:
         for name, value in shown:
             directive = DIRECTIVES_BY_NAME[canonical(name)]
             try:
-                changed[directive.name] = _changed(directive, self._with_before(directive, [value]))
+                words = self._with_before(directive, [value])
+                changed[directive.name] = _parse_requested_value(directive, words)
             except ValueError as wrong:
                 raise config_set_error(name, str(wrong)) from None
         self.values.update(changed)
@@ -140,7 +141,7 @@ class Config:
         if words and not words[0].startswith("--"):
             file = words.pop(0)
             if file.startswith("-") and file != "-" and not Path(file).exists():
-                raise UsageError(f"unknown option {file}; {_similar_option(file)}")
+                raise UsageError(f"unknown option {file}; {_option_hint(file)}")
             self.read_file(file)
             self.file = "" if file == "-" else file
         if environment is not None:
@@ -152,14 +153,14 @@ class Config:
             values = [value] if equals else []
             while words and not words[0].startswith("--"):
                 values.append(words.pop(0))
-            self._read(COMMAND_LINE_ORIGIN, name[2:], values)
+            self._read_directive(COMMAND_LINE_ORIGIN, name[2:], values)
         for text in self._rejected.values():
             raise UsageError(text)
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
         """Read variables such as HEADRACE_PORT. Raises UsageError."""
         for variable, name, value in directives_in(environment, [*DIRECTIVES_BY_NAME, *NAMES_BY_ALIAS]):
-            self._read(f"the environment, {variable}", name, [value])
+            self._read_directive(f"the environment, {variable}", name, [value])
         for variable, near in misspelled_variables(environment, [*DIRECTIVES_BY_NAME, *NAMES_BY_ALIAS]):
             self.warnings.append(f"the environment, {variable}: unknown directive; did you mean {near}?")
 
@@ -186,7 +187,7 @@ class Config:
             if words[0].lower() == "include":
                 self._include(where, words[1:], depth)
             else:
-                self._read(where, words[0], words[1:])
+                self._read_directive(where, words[0], words[1:])
 
     def _include(self, where: str, files: list[str], depth: int) -> None:
         """Read the named files; for a pattern, all that match it in alphabetical order. Raises UsageError."""
@@ -198,12 +199,12 @@ class Config:
             for found in sorted(glob.glob(file)) if glob.has_magic(file) else [file]:
                 self.read_file(found, depth + 1)
 
-    def _read(self, where: str, name: str, words: list[str]) -> None:
+    def _read_directive(self, where: str, name: str, words: list[str]) -> None:
         """Set one directive, found at the place that `where` describes. Raises UsageError."""
         name = canonical(name)
         directive = DIRECTIVES_BY_NAME.get(name)
         if directive is None:
-            self._read_unknown(where, name, words)
+            self._read_unknown_directive(where, name, words)
             return
         try:
             value = directive.kind.parse(self._with_before(directive, words))
@@ -239,11 +240,11 @@ class Config:
             return [*self.formatted_value(directive.name).split(), *words]
         return words
 
-    def _read_unknown(self, where: str, name: str, words: list[str]) -> None:
+    def _read_unknown_directive(self, where: str, name: str, words: list[str]) -> None:
         """Handle a directive that headrace does not have. Raises UsageError if Redis has none either."""
         if name in UNSUPPORTED:
             self._rejected.pop(name, None)
-            if words not in UNSUPPORTED_OFF_VALUES:
+            if words not in OFF_VALUES:
                 text = "not supported yet, and it would not be safe to ignore it"
                 self._rejected[name] = f"{where}: {name}: {text}"
         elif name in IGNORED:
@@ -256,7 +257,7 @@ class Config:
             raise UsageError(f"{where}: unknown directive '{name}'{hint}")
 
 
-def _similar_option(option: str) -> str:
+def _option_hint(option: str) -> str:
     """Return a hint for an option with one hyphen."""
     name = SHORT_OPTIONS.get(option, option.partition("=")[0].lstrip("-"))
     near = difflib.get_close_matches(name, DIRECTIVES_BY_NAME, 1)
@@ -268,7 +269,7 @@ def config_set_error(name: str, why: str) -> CommandError:
     return CommandError(f"ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
 
 
-def _changed(directive: Directive, words: list[str]) -> Value:
+def _parse_requested_value(directive: Directive, words: list[str]) -> Value:
     """Return the value that CONFIG SET requests. Raises ValueError with the reason."""
     value = directive.kind.parse(words)
     if directive.only_value is not None and value != directive.only_value:

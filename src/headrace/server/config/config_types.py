@@ -54,7 +54,7 @@ class DirectiveType(Protocol):
 
 
 def bound_text(number: int) -> str:
-    """Return a bound as text; one of 2^20 or more, which must be 2^n or 2^n-1, in that form."""
+    """Return a bound as text. A bound of 2^20 or more must be 2^n or 2^n-1, and is written so."""
     if number < 1 << 20:
         return str(number)
     bits = number.bit_length()
@@ -166,7 +166,7 @@ class Flag:
     syntax = "`yes`, `no`"
 
     def parse(self, words: list[str]) -> Value:
-        """Parse in upper or lower case."""
+        """Parse yes or no, in upper or lower case."""
         word = single_word(words).lower()
         if word not in ("yes", "no"):
             raise ValueError("argument must be 'yes' or 'no'")
@@ -189,7 +189,7 @@ class Choice:
         return ", ".join(f"`{word}`" for word in self.words)
 
     def parse(self, words: list[str]) -> Value:
-        """Parse in upper or lower case."""
+        """Parse one of the words, in upper or lower case."""
         said = single_word(words).lower()
         for word in self.words:
             if word.lower() == said:
@@ -203,13 +203,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class NonRedisChoice(Choice):
-    """A choice with other words than Redis; one that only Redis has is rejected for `rejection_reason`."""
+    """A choice that lacks some words of Redis: these are rejected with the text `rejection_reason`."""
 
     redis_words: tuple[str, ...]
     rejection_reason: str
 
     def parse(self, words: list[str]) -> Value:
-        """Parse in upper or lower case."""
+        """Parse one of the words, in upper or lower case."""
         if single_word(words).lower() in self.redis_words:
             raise ValueError(self.rejection_reason)
         return Choice.parse(self, words)
@@ -226,7 +226,7 @@ class Text:
         return single_word(words)
 
     def show(self, value: Value) -> str:
-        """Return it as given."""
+        """Return the text as given."""
         return str(value)
 
 
@@ -249,7 +249,7 @@ class FileName:
         return name
 
     def show(self, value: Value) -> str:
-        """Return it as given."""
+        """Return the name as given."""
         return str(value)
 
 

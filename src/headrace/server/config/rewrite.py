@@ -37,7 +37,7 @@ def rewrite(config: Config) -> None:
         raise CommandError("ERR The server is running without a config file")
     path = os.path.realpath(config.file)  # keep a symbolic link
     try:
-        replace(path, rewritten(config, read(path)))
+        replace_config_file(path, rewritten(config, read(path)))
     except OSError as wrong:
         raise CommandError(f"ERR Rewriting config file: {wrong.strerror}") from None
     except UsageError as wrong:  # the file was changed since it was read, and is invalid
@@ -53,7 +53,7 @@ def read(path: str) -> bytes:
         return b""
 
 
-def replace(path: str, text: bytes) -> None:
+def replace_config_file(path: str, text: bytes) -> None:
     """Replace the file atomically, and keep its permissions."""
     fresh = f"{path}.{os.getpid()}.new"
     try:
@@ -181,11 +181,11 @@ def line_of_words(name: str, words: list[str]) -> bytes:
 
 def quoted(word: bytes) -> bytes:
     """Return a word in double quotes."""
-    return b'"' + ESCAPED_BYTE.sub(escaped, word) + b'"'
+    return b'"' + ESCAPED_BYTE.sub(escape_sequence, word) + b'"'
 
 
-def escaped(found: re.Match[bytes]) -> bytes:
-    """Return the escape sequence of a byte."""
+def escape_sequence(found: re.Match[bytes]) -> bytes:
+    """Return the escape sequence of the matched byte."""
     return b"\\" + found[0] if found[0] in b'"\\' else b"\\x%02x" % found[0][0]
 
 

@@ -26,5 +26,5 @@ class StoreUrl:
         return url
 
     def show(self, value: Value) -> str:
-        """Return it as given: it contains no credentials."""
+        """Return the URL as given: it contains no credentials."""
         return str(value)

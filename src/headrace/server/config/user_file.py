@@ -39,12 +39,12 @@ def load_initial_users(config: Config, users: Users) -> None:
     if lines.lines and config.text("aclfile"):
         text = "users are defined either in the configuration or in the aclfile, not in both"
         raise UsageError(f"aclfile {config.text('aclfile')}: {text}")
-    users.set_default_password(_raw(config.text("requirepass")))
+    users.set_default_password(_encode_word(config.text("requirepass")))
     try:
         if aclfile_path(config):
             users.replace_all(read(aclfile_path(config)))
         elif lines.lines:
-            named = [(f"user {words[0]}", [_raw(word) for word in words]) for words in lines.lines]
+            named = [(f"user {words[0]}", [_encode_word(word) for word in words]) for words in lines.lines]
             if not any(words[0] == DEFAULT_NAME for _, words in named):  # it may have a password already
                 named.append(("default", users.default.user_file_line().split()[1:]))
             users.replace_all(named)
@@ -54,7 +54,7 @@ def load_initial_users(config: Config, users: Users) -> None:
 
 def apply_requirepass(config: Config, auth: Authorization) -> None:
     """Apply CONFIG SET requirepass: new sessions need it; existing sessions stay authenticated."""
-    auth.users.set_default_password(_raw(config.text("requirepass")))
+    auth.users.set_default_password(_encode_word(config.text("requirepass")))
     auth.refresh_sessions(None)
 
 
@@ -64,17 +64,17 @@ def user_lines(config: Config, users: Users) -> list[list[str]]:
     The default user is among them only if it was changed.
     """
     plain = Users(users.catalogue)
-    plain.set_default_password(_raw(config.text("requirepass")))
+    plain.set_default_password(_encode_word(config.text("requirepass")))
     lines = [line for line in users.user_file_lines() if line not in plain.user_file_lines()]
     return [[to_text(word) for word in line.split(b" ")[1:]] for line in lines]
 
 
-def _raw(word: str) -> bytes:
+def _encode_word(word: str) -> bytes:
     return word.encode("utf-8", "surrogateescape")
 
 
 def read(path: str) -> list[tuple[str, list[bytes]]]:
-    """Return the users of aclfile: for each, a description for errors, and its words.
+    """Return the users of aclfile: for each, file and line for errors, and the words after `user`.
 
     Raises CommandError if the file cannot be read or none is configured, InvalidUserFile if a line is wrong.
     """

@@ -10,14 +10,14 @@ from headrace.server.config.config import Config
 
 
 class ColdObjectStore:
-    """The store, if one is configured."""
+    """The object store for cold files, if one is configured."""
 
     def __init__(self, config: Config, files: ColdFiles) -> None:
         """Contact nothing yet. Raises UsageError if the package for object stores is not installed."""
         self.config = config
         url = config.text("cold-store")
         self.uploader = ObjectUploader(files, ObjectStore(url)) if url else None
-        self._is_attached = self._has_begun = False
+        self._is_attached = self._uploads_started = False
         self.apply_config()
 
     def apply_config(self) -> None:
@@ -35,15 +35,15 @@ class ColdObjectStore:
             seconds: how long to wait for the store; 0: not at all.
         """
         if self.uploader is not None and not self._is_attached:
-            self.uploader.attach(seconds)
+            self.uploader.attach_store(seconds)
             self._is_attached = True
 
-    def begin(self) -> None:
-        """Upload files from now on. Call it with the directory locked and the data loaded."""
-        if self.uploader is not None and not self._has_begun:
+    def start_uploads(self) -> None:
+        """Start to upload files. Call it with the directory locked and the data loaded."""
+        if self.uploader is not None and not self._uploads_started:
             self.attach(0)  # it is attached unless the directory was locked now, in the event loop
-            self.uploader.begin()
-            self._has_begun = True
+            self.uploader.start_thread()
+            self._uploads_started = True
 
     def close(self) -> None:
         """Upload nothing more."""

@@ -1,8 +1,12 @@
 """Cold storage of the server: threads write and read cold files, so that the event loop waits for no disk.
 
-    event loop   step() ─ batch ─▶            ─▶ place_batch()    park ─ run ─▶           ─▶ on_run_loaded()
-                                   │          │                               │           │
-    thread                         write, sync                                read, check
+    event loop   step() ─ batch ─▶            ─▶ replace_with_stored_runs()
+                                   │          │
+    thread                         write, sync
+
+    event loop   park ─ run ─▶           ─▶ on_run_loaded()
+                               │         │
+    thread                     read, check
 
 A thread wakes the event loop when it has a result. Runs in an object store have readers of their own: an
 outage of the store delays no read of the disk.
@@ -39,7 +43,7 @@ from headrace.streams.cold_run import ColdRun
 
 READER_THREADS = 2
 LOG_EVERY_S = 10.0  # the same failed read
-LOGGED_MAX = 100  # different failed reads in this time
+LOGGED_FAILURES_MAX = 100  # different failed reads in this time
 STORE_READER_THREADS = 8  # an object store answers later than a disk, and many requests at once
 
 
@@ -123,7 +127,7 @@ class ColdTasks:
         if self.disk.lock_descriptor >= 0 and not logged:
             remove_unlogged_orphans(self.disk, self.log_file_names, self.cold_files)
         if self.disk.lock_descriptor >= 0:
-            self.object_store.begin()
+            self.object_store.start_uploads()
         self._start()
 
     def _start(self) -> None:
@@ -135,7 +139,7 @@ class ColdTasks:
             prepare_cold_directory(self.disk, self.log_file_names, self.cold_files)
         except (OSError, HeadraceError) as error:
             raise config_set_error("stream-hot-memory", str(error)) from None
-        self.object_store.begin()
+        self.object_store.start_uploads()
         writer, readers = (
             ThreadPoolExecutor(1, "cold-writer"),
             ThreadPoolExecutor(READER_THREADS, "cold-reader"),
@@ -194,7 +198,7 @@ class ColdTasks:
         cause = "" if is_remote else str(error)
         with self._failures_lock:
             self._logged_at = {logged: at for logged, at in self._logged_at.items() if now - at < LOG_EVERY_S}
-            if cause in self._logged_at or len(self._logged_at) >= LOGGED_MAX:
+            if cause in self._logged_at or len(self._logged_at) >= LOGGED_FAILURES_MAX:
                 self._unlogged += 1
                 return
             self._logged_at[cause] = now
@@ -208,7 +212,7 @@ class ColdTasks:
 
 
 def info_fields(tasks: ColdTasks) -> InfoFields:
-    """Return the fields of INFO about cold storage; none if there is none."""
+    """Return the fields of INFO about cold storage and the object store, each only if it is in use."""
     engine, uploader = tasks.engine, tasks.object_store.uploader
     of_store = cold_object_store.info_fields(uploader) if uploader is not None else []
     cold = engine.cold_storage
@@ -230,7 +234,7 @@ def info_fields(tasks: ColdTasks) -> InfoFields:
         ("cold_parked_requests", engine.parking.parked_count if engine.parking is not None else 0),
         ("cold_runs_stored", cold.runs_stored),
         ("cold_runs_given_up", cold.runs_given_up),
-        ("cold_removals_left_out", cold.left_out_removals),
+        ("cold_removals_left_out", cold.left_out_removal_count),
         ("cold_runs_rewritten", cold.runs_rewritten),
         ("cold_write_failures", cold.failures),
         ("cold_last_error", cold.last_error),

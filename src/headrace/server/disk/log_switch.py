@@ -27,7 +27,7 @@ class LogSwitch:
 
         Args:
             appendonly: the value with which the data were loaded; apply() follows a later CONFIG SET.
-            manifest: of the log that was found.
+            manifest: the manifest of the log that was found; None if there is none.
             now: in Unix milliseconds.
 
         Raises:

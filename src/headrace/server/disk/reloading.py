@@ -41,7 +41,7 @@ class Reloading:
         if flush:
             self.engine.keyspace.flush_all()
         try:
-            with closing(self.saving.data_directory.source(self.config.text("dbfilename"))) as source:
+            with closing(self.saving.data_directory.open_source(self.config.text("dbfilename"))) as source:
                 read_rdb(source, self.engine.keyspace, now_ms=now_ms, merge=merge)
         except (OSError, Damaged) as wrong:
             LOG.error("DEBUG RELOAD: %s", wrong)

@@ -165,7 +165,7 @@ class SaveManager:
             self._replace_snapshot(name, now)
             self._record_snapshot(now, self.engine.keyspace.changes)
         except OSError as wrong:
-            self._save_failed(name, describe_error(wrong))
+            self._record_save_failure(name, describe_error(wrong))
             raise CannotSave() from None
 
     def on_flushall(self, now: int) -> None:
@@ -248,7 +248,7 @@ class SaveManager:
                 self.rewrite_tried_ms = now
                 self._start_rewrite(now)
         except (OSError, HeadraceError) as wrong:
-            self._failed(job, describe_error(wrong))
+            self._discard_failed_job(job, describe_error(wrong))
             return
         self.job_kind = job
         self.durability.set_job_writing(True)
@@ -264,7 +264,7 @@ class SaveManager:
 
         fields = self.snapshot_aux_fields()
         now = self._time_of_snapshot(fields, now)
-        self._launch(name, False, self._rdb_writer(False, fields), replace_last, now)
+        self._launch(name, False, self._rdb_steps_factory(False, fields), replace_last, now)
 
     def _start_rewrite(self, now: int) -> None:
         log = self.durability.log
@@ -273,13 +273,13 @@ class SaveManager:
         log.restore_directory()
         as_rdb = self.config.flag("aof-use-rdb-preamble")
         self.pending_rewrite = log.begin_rewrite(as_rdb)
-        writer = (
-            self._rdb_writer(True, {}, self.pending_rewrite.cold_references)
+        steps_for = (
+            self._rdb_steps_factory(True, {}, self.pending_rewrite.cold_references)
             if as_rdb
-            else self._command_writer()
+            else self._command_steps_factory()
         )
         now = self._time_of_snapshot({}, now)
-        self._launch(self.pending_rewrite.temporary_path, True, writer, lambda: None, now)
+        self._launch(self.pending_rewrite.temporary_path, True, steps_for, lambda: None, now)
 
     def _launch(
         self,
@@ -312,9 +312,9 @@ class SaveManager:
             fields: of the snapshot; empty if it names no position in the stream of replication.
         """
         keyspace = self.engine.keyspace
-        return keyspace.time_before_first_expiry(now) if fields or keyspace.hides_expired() else now
+        return keyspace.latest_ms_without_expired_keys(now) if fields or keyspace.hides_expired() else now
 
-    def _rdb_writer(
+    def _rdb_steps_factory(
         self, aof_base: bool, fields: dict[bytes, bytes], references: ColdReferences | None = None
     ) -> Callable[[EncoderThread], StepsFunction]:
         version = self.rdb_version()
@@ -332,7 +332,7 @@ class SaveManager:
 
         return steps_for
 
-    def _command_writer(self) -> Callable[[EncoderThread], StepsFunction]:
+    def _command_steps_factory(self) -> Callable[[EncoderThread], StepsFunction]:
         timestamps, checksums = self.config.flag("aof-timestamp-enabled"), self.config.flag("aof-checksum")
         return lambda thread: (
             lambda image: command_steps(image, lambda piece: thread.put(bytes(piece)), timestamps, checksums)
@@ -351,7 +351,7 @@ class SaveManager:
             except (OSError, HeadraceError) as wrong:
                 reason = describe_error(wrong)
         if reason:
-            self._failed(job, reason)
+            self._discard_failed_job(job, reason)
         else:
             logging.getLogger("headrace").info("%s: done", job)
 
@@ -374,10 +374,10 @@ class SaveManager:
         self.rewrite_failures = 0
         self.rewrite_took_s = took
 
-    def _failed(self, job: str, reason: str) -> None:
+    def _discard_failed_job(self, job: str, reason: str) -> None:
         """Discard a failed job."""
         if job == SNAPSHOT:
-            self._save_failed(self.job_file_name, reason)
+            self._record_save_failure(self.job_file_name, reason)
             return
         self.rewrite_failures += 1
         self._discard_rewrite()
@@ -460,7 +460,7 @@ class SaveManager:
         self.save_failed = False
         self.update_write_gate()
 
-    def _save_failed(self, name: str, reason: str) -> None:
+    def _record_save_failure(self, name: str, reason: str) -> None:
         logging.getLogger("headrace").error("saving a snapshot failed: %s", reason)
         self.save_failed = True
         self._remove(name)

@@ -101,7 +101,7 @@ class SnapshotJob:
 
     def fraction_done(self) -> float:
         """Return about how much of the snapshot is written, as a fraction from 0 to 1."""
-        return min(self.thread.taken_bytes() / max(self.estimated_bytes, 1), 1.0)
+        return min(self.thread.written_raw_bytes() / max(self.estimated_bytes, 1), 1.0)
 
     def _write(self, until: int) -> bool:
         while self._steps is not None and self.thread.has_room():
@@ -136,7 +136,7 @@ class SnapshotJob:
         self._steps = None
         if not self._released:
             self._released = True
-            self._keyspace.release(self.image)
+            self._keyspace.release_image(self.image)
 
     def _leave_loop(self) -> None:
         """Stop the calls of run_slice(), unless another job has replaced this one."""

@@ -26,7 +26,7 @@ from headrace.server.config.config import Config
 from headrace.server.config.log_levels import NOTICE
 from headrace.server.loop.event_loop import EventLoop
 
-TURN_S = 0.02  # between two turns: clients wait so long for LOADING, at most
+TURN_INTERVAL_S = 0.02  # between two turns: clients wait so long for LOADING, at most
 SHOWN_AFTER_S = 0.5  # no progress bar for a shorter load
 # New objects that start a garbage collection during a load, when nearly all objects stay.
 GC_YOUNG_THRESHOLD = 1_000_000
@@ -79,7 +79,7 @@ class Startup:
             self.engine.write_gate.set_loading(False)
             self.engine.rule_runner.reapply_all_next_time()
         self.engine.stats.reset()
-        self.keys_loaded = found.keys
+        self.keys_loaded = found.key_count
         for note in found.notes:
             logging.getLogger("headrace").warning("%s", note)
         if found.ignored_snapshot:
@@ -90,7 +90,7 @@ class Startup:
         logging.getLogger("headrace").log(
             NOTICE if found.files else logging.INFO,
             "loaded %d keys from %s in %.3f s",
-            found.keys,
+            found.key_count,
             ", ".join(found.files) or "nothing",
             time.time() - self.started_s,
         )
@@ -136,13 +136,13 @@ class Startup:
         )
 
     def _progress(self, file: str, done: int, total: int) -> None:
-        """Run a turn of the event loop if the last one was TURN_S ago, so that clients get LOADING.
+        """Run a turn of the event loop if the last one was TURN_INTERVAL_S ago, so that clients get LOADING.
 
         Called between two records. Raises LoadInterrupted if the server was stopped.
         """
         self.current_file_name, self.bytes_done, self.bytes_total = file, done, total
         now = time.time()
-        if 0 <= now - self.last_turn_s < TURN_S:
+        if 0 <= now - self.last_turn_s < TURN_INTERVAL_S:
             return
         self.last_turn_s = now
         self.loop.run_once(0)

@@ -57,5 +57,5 @@ cdef inline int event_fd(const unsigned char *events, Py_ssize_t i) noexcept:
     return (<const epoll_event *> events)[i].data.fd
 
 
-cdef inline unsigned int event_what(const unsigned char *events, Py_ssize_t i) noexcept:
+cdef inline unsigned int event_mask(const unsigned char *events, Py_ssize_t i) noexcept:
     return (<const epoll_event *> events)[i].events

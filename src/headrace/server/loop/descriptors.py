@@ -2,7 +2,7 @@
 
 This module is never compiled; descriptors.pxd has the same functions in C. read() and write() take a
 non-blocking descriptor and an offset in a buffer. They raise nothing: an error is a negative count. wait()
-leaves the events in a buffer, EVENT_BYTES for each; event_fd() and event_what() read them.
+leaves the events in a buffer, EVENT_BYTES for each; event_fd() and event_mask() read them.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def write(fd: int, buf: bytes | bytearray, at: int, n: int) -> int:
 def wait(poller: int, events: bytearray, most: int, timeout_ms: int) -> int:
     """Wait for at most `most` events of an epoll descriptor; return how many there are.
 
-    Returns 0 after timeout_ms (negative: never). What the handler of a signal raises is raised here;
-    otherwise the wait continues, while the C function returns 0 after a signal. Raises OSError if there
-    is no such descriptor.
+    Returns 0 after timeout_ms (negative: never). After a signal the wait continues, unless the signal's
+    handler raises an exception, which is raised here. The C function returns 0 after a signal.
+    Raises OSError if there is no such descriptor.
     """
     poll = _pollers.get(poller)
     if poll is None:
         os.fstat(poller)  # check that it exists: the next line does not
         poll = _pollers[poller] = select.epoll.fromfd(poller)
     found = poll.poll(timeout_ms / 1000 if timeout_ms >= 0 else None, most)
-    for i, (fd, what) in enumerate(found):
-        struct.pack_into("<iI", events, i * EVENT_BYTES, fd, what)
+    for i, (fd, mask) in enumerate(found):
+        struct.pack_into("<iI", events, i * EVENT_BYTES, fd, mask)
     return len(found)
 
 
@@ -68,7 +68,7 @@ def event_fd(events: bytearray, i: int) -> int:
     return fd
 
 
-def event_what(events: bytearray, i: int) -> int:
+def event_mask(events: bytearray, i: int) -> int:
     """Return the epoll bits of the i-th event."""
-    what: int = struct.unpack_from("<I", events, i * EVENT_BYTES + 4)[0]
-    return what
+    mask: int = struct.unpack_from("<I", events, i * EVENT_BYTES + 4)[0]
+    return mask

@@ -12,12 +12,12 @@ their connections: nothing is read from them or sent to them until release_repli
 they are held after the commit, too, until release_connections().
 
 A client that closes its sending side is closed when the requests that it has sent are executed and replied
-to; while one of them blocks, as XREAD BLOCK does, at once.
+to. It is closed at once if one of these requests blocks, as XREAD BLOCK does.
 
 A client that has sent more than the budget continues in the next turn, which then does not wait in poll.
-A client that does not read its replies does not stall others: unsent bytes stay in its buffer. Past a limit
-its requests are read and wait, and past another one they stay in its socket. All clients share the memory for
-that (_has_backlog_room), and each may use half of what the others leave.
+A client that does not read its replies does not stall others: unsent bytes stay in its buffer. Above a first
+limit its requests are read but wait; above a second one they stay in its socket. All clients share the memory
+for that (_may_buffer_more), and each may use half of what the others leave.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from headrace.visibility import Public
 READ_BYTES = cython.declare(cython.Py_ssize_t, 64 * 1024)  # from one client in one turn, of a long request
 # Of short requests: other clients wait for all.
 SHORT_READ_BYTES = cython.declare(cython.Py_ssize_t, 32 * 1024)
-REQUESTS_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
-REQUESTS_OF_ALL = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
+REQUESTS_PER_CLIENT_MAX = cython.declare(cython.Py_ssize_t, 256)  # of one client in one turn
+REQUESTS_PER_TURN_MAX = cython.declare(cython.Py_ssize_t, 4096)  # of all clients in one turn, about
 UNSENT_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_MAX)
 EXCESS_BUFFER_MAX = cython.declare(cython.Py_ssize_t, limits.UNSENT_BYTES_OF_ALL_MAX)
 UNAUTHENTICATED_REQUEST_BYTES = cython.declare(cython.Py_ssize_t, limits.UNAUTHENTICATED_REQUEST_BYTES_MAX)
@@ -59,7 +59,7 @@ WAIT_MAX_MS = cython.declare(cython.longlong, 24 * 3600 * 1000)  # epoll accepts
 
 IN = cython.declare(cython.uint, 0x1)  # epoll's event bits
 OUT = cython.declare(cython.uint, 0x4)
-GONE = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the client has closed its sending side
+HANGUP = cython.declare(cython.uint, 0x2018)  # an error, a hang-up, or the client has closed its sending side
 
 NO_MEMORY = "not enough memory for its request"
 LOG = logging.getLogger("headrace")
@@ -155,7 +155,7 @@ class EventLoop:
     ) -> Connection:
         """Serve a connected, non-blocking descriptor from now on; close it at the end. Raises OSError."""
         self.poller.register(fd, IN)
-        session = self.engine.session(address, local_address, self.clock.now_ms())
+        session = self.engine.create_session(address, local_address, self.clock.now_ms())
         self.engine.auth.begin_session(session)
         connection: Connection = Connection(fd, session, tls)
         connection.parser.pool = self.request_pool
@@ -273,7 +273,7 @@ class EventLoop:
         self.handshakes.steps_in_turn = 0
         offset: cython.longlong = engine.effects.log_offset
         for i in range(found):
-            self._dispatch_event(descriptors.event_fd(events, i), descriptors.event_what(events, i))
+            self._dispatch_event(descriptors.event_fd(events, i), descriptors.event_mask(events, i))
         if 0 <= deadline <= now:
             # A blocked client times out by elapsed time, not when the clock is set.
             self.clock_watch.check_clock()
@@ -307,25 +307,25 @@ class EventLoop:
         return left
 
     @cython.cfunc
-    def _dispatch_event(self, fd: cython.int, what: cython.uint) -> cython.void:
+    def _dispatch_event(self, fd: cython.int, mask: cython.uint) -> cython.void:
         """Handle an event of a descriptor."""
         connection: Connection | None = self.connections.get(fd)
         if connection is not None:
-            self._on_event(connection, what)
+            self._on_event(connection, mask)
         elif fd in self.handlers:
             self.handlers[fd]()
 
     @cython.cfunc
-    def _on_event(self, connection: Connection, what: cython.uint) -> cython.void:
+    def _on_event(self, connection: Connection, mask: cython.uint) -> cython.void:
         """Handle epoll's event of a client: readable, writable, or closed by the other side."""
-        if what & OUT:
+        if mask & OUT:
             self.schedule_flush(connection)
         if connection.has_ready_requests:
             return  # earlier requests are executed first
         if connection.watched_events & IN:
-            if what & (IN | GONE):
+            if mask & (IN | HANGUP):
                 self._read(connection)
-        elif what & GONE:
+        elif mask & HANGUP:
             self.drop(connection)
 
     @cython.cfunc
@@ -350,14 +350,14 @@ class EventLoop:
                 )
             elif connection.throttled:
                 self._watch(connection)
-            elif connection.session.waiting is None:
+            elif connection.session.waiter is None:
                 connection.has_ready_requests = True
                 self.ready_connections.append(connection)
             elif connection.eof and not self.engine.waits_for_run(connection.session):
                 self.drop(connection)
             else:
                 self._watch(connection)
-        elif n == 0 and (connection.session.waiting is None or self.engine.waits_for_run(connection.session)):
+        elif n == 0 and (connection.session.waiter is None or self.engine.waits_for_run(connection.session)):
             connection.eof = True
             self.schedule_flush(connection)
         elif n != descriptors.WOULD_BLOCK:
@@ -395,9 +395,9 @@ class EventLoop:
         """Execute requests of every ready client, each within the budget."""
         batch: list[Connection] = self.ready_connections
         connection: Connection
-        share: cython.Py_ssize_t = REQUESTS_MAX
-        if len(batch) * REQUESTS_MAX > REQUESTS_OF_ALL:
-            share = max(REQUESTS_OF_ALL // len(batch), 1)
+        share: cython.Py_ssize_t = REQUESTS_PER_CLIENT_MAX
+        if len(batch) * REQUESTS_PER_CLIENT_MAX > REQUESTS_PER_TURN_MAX:
+            share = max(REQUESTS_PER_TURN_MAX // len(batch), 1)
         self.ready_connections = []
         for connection in batch:
             connection.has_ready_requests = False
@@ -429,7 +429,7 @@ class EventLoop:
             connection = self.connections.get(fd)
             if connection is not None:
                 if connection.session is not busy:
-                    self._on_event(connection, descriptors.event_what(events, i))
+                    self._on_event(connection, descriptors.event_mask(events, i))
             elif fd in self.listener_fds:
                 self.handlers[fd]()
         self.ready_connections += batch
@@ -472,7 +472,7 @@ class EventLoop:
         parser: RequestParser = connection.parser
         reply: ReplyWriter = session.reply
         argv: list[bytes] | None
-        if session.waiting is not None or session.closing:
+        if session.waiter is not None or session.closing:
             return
         try:
             while left > 0:
@@ -488,9 +488,9 @@ class EventLoop:
                     return
                 self.engine.execute(session, argv, now)
                 left -= 1
-                if session.waiting is not None or session.closing:
+                if session.waiter is not None or session.closing:
                     return
-                if reply.pending_bytes() > UNSENT_MAX and not self._has_backlog_room(connection):
+                if reply.pending_bytes() > UNSENT_MAX and not self._may_buffer_more(connection):
                     connection.throttled = True
                     return
         except ProtocolError as wrong:
@@ -677,15 +677,15 @@ class EventLoop:
         return connection.has_ready_requests or self.engine.waits_for_run(connection.session)
 
     @cython.cfunc
-    def _has_backlog_room(self, connection: Connection) -> cython.bint:
-        """Count the connection's backlog; return whether it may grow."""
+    def _may_buffer_more(self, connection: Connection) -> cython.bint:
+        """Recount the connection's excess buffered bytes; return whether they may grow."""
         unsent: cython.Py_ssize_t = connection.session.reply.pending_bytes()
-        backlog: cython.Py_ssize_t = 0
+        excess: cython.Py_ssize_t = 0
         if unsent > UNSENT_MAX:
-            backlog = unsent - UNSENT_MAX + connection.parser.pending_bytes()
-        self.excess_buffer_bytes += backlog - connection.excess_buffer_bytes
-        connection.excess_buffer_bytes = backlog
-        return 2 * backlog <= EXCESS_BUFFER_MAX - self.excess_buffer_bytes
+            excess = unsent - UNSENT_MAX + connection.parser.pending_bytes()
+        self.excess_buffer_bytes += excess - connection.excess_buffer_bytes
+        connection.excess_buffer_bytes = excess
+        return 2 * excess <= EXCESS_BUFFER_MAX - self.excess_buffer_bytes
 
     @cython.cfunc
     def _watch(self, connection: Connection) -> cython.void:
@@ -696,19 +696,19 @@ class EventLoop:
         if connection.tls is not None and connection.tls.unsent_encrypted:
             watched = OUT
         if connection.awaiting_commit:
-            watched = 0 if connection.eof else GONE
+            watched = 0 if connection.eof else HANGUP
         elif (
             not connection.eof
             and not session.closing
             and (
                 (unsent <= UNSENT_MAX and connection.excess_buffer_bytes == 0)
-                or self._has_backlog_room(connection)
+                or self._may_buffer_more(connection)
             )
         ):
-            if session.waiting is None or connection.parser.pending_bytes() <= BLOCKED_BUFFER_MAX:
+            if session.waiter is None or connection.parser.pending_bytes() <= BLOCKED_BUFFER_MAX:
                 watched |= IN
             elif not self.engine.waits_for_run(session):
-                watched |= GONE
+                watched |= HANGUP
         if watched != connection.watched_events:
             connection.watched_events = watched
             self.poller.modify(connection.fd, watched)
@@ -733,6 +733,6 @@ class EventLoop:
         self.engine.close(connection.session)
         del self.connections[connection.fd]
         if connection.tls is not None:
-            self.handshakes.close(connection)
+            self.handshakes.close_tls(connection)
         self.poller.unregister(connection.fd)
         os.close(connection.fd)

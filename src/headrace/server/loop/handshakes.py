@@ -38,8 +38,8 @@ class Handshakes:
         self.in_progress[connection.fd] = connection
 
     @cython.ccall
-    def close(self, connection: Connection) -> cython.void:
-        """Send close_notify if possible, and forget the client."""
+    def close_tls(self, connection: Connection) -> cython.void:
+        """Send close_notify if possible, and forget the client. Does not close its socket."""
         tls: TlsConnection | None = connection.tls
         assert tls is not None
         self.in_progress.pop(connection.fd, None)

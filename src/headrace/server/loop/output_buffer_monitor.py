@@ -4,9 +4,9 @@
     slave    hard  soft  seconds     replicas: not checked here, but in server/replication/primary_side.py
     pubsub   hard  soft  seconds     subscribers, monitors, and clients with CLIENT TRACKING BCAST
 
-A client with more than `hard` unread bytes is closed at once. One that has had more than `soft` unread for
-`seconds`, without a pause, is closed then. Zero means no limit. A client that reads as fast as the server
-writes has nothing unread and costs nothing here.
+A client with more than `hard` unread bytes is closed at once. A client that has had more than `soft` unread
+bytes for `seconds` without interruption is closed, too. Zero means no limit. A client that reads as fast as
+the server writes has nothing unread and costs nothing here.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class OutputBufferMonitor:
         self.over_since_ms = {}
         self.any_over_soft_limit = False
         self.disconnections = 0
-        self.apply(OutputBufferLimits(BufferLimit(0, 0, 0), BufferLimit(0, 0, 0), BufferLimit(0, 0, 0)))
+        self.set_limits(OutputBufferLimits(BufferLimit(0, 0, 0), BufferLimit(0, 0, 0), BufferLimit(0, 0, 0)))
 
-    def apply(self, buffers: OutputBufferLimits) -> None:
+    def set_limits(self, buffers: OutputBufferLimits) -> None:
         """Set the limits."""
         self.class_limits = buffers
         self.smallest_limit = UNAUTHENTICATED_UNSENT_BYTES

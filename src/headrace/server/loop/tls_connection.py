@@ -144,8 +144,8 @@ class TlsConnection:
     ) -> cython.Py_ssize_t:
         """Encrypt the n bytes at p[at:], and send as much as the socket accepts.
 
-        Returns how many of them are sent completely, or BROKEN. The next call must begin with the byte after
-        those: some of the next ones may be encrypted already, in `unsent_encrypted`.
+        Returns how many bytes were sent, or BROKEN. The next call must begin with the first unsent byte:
+        that one and some after it may be encrypted already, in `unsent_encrypted`.
         """
         done: cython.Py_ssize_t = 0
         if self.unsent_encrypted or self.unsent_plaintext_bytes > 0:  # read() may have sent all of it

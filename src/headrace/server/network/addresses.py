@@ -11,7 +11,7 @@ from headrace.server.config.config import Config
 
 
 def for_each_address(config: Config, port: str, listen: Callable[[str], None]) -> None:
-    """Call listen(address) for each address of `bind`; one with `-` before it may be missing.
+    """Call listen(address) for each address of `bind`; one with `-` before it may be unavailable.
 
     Args:
         port: describes the port in an error.

@@ -10,11 +10,11 @@ from headrace.engine.engine import Engine
 
 @dataclass(frozen=True)
 class ClientBuffers:
-    """Bytes of the buffers of several clients: the biggest for requests, the biggest for replies, and all."""
+    """Bytes of the largest request buffer, the largest reply buffer, and all buffers of several clients."""
 
     largest_input_bytes: int
     largest_output_bytes: int
-    total: int
+    total_bytes: int
 
     @classmethod
     def measure(cls, engine: Engine, server: ServerInterface, *, replicas: bool = False) -> ClientBuffers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 
 LIBC = ctypes.CDLL(None)
-COLLAPSE_MIN = 500  # so many fewer clients justify a scan of the whole heap
+MASS_DISCONNECT_MIN = 500  # so many fewer clients justify a scan of the whole heap
 PR_SET_THP_DISABLE = 41  # of sys/prctl.h
 
 
@@ -25,16 +25,16 @@ def release_free_memory() -> None:
         LIBC.malloc_trim(0)
 
 
-class ClientPeak:
+class MassDisconnectDetector:
     """Detects that most clients have disconnected."""
 
     def __init__(self) -> None:
         self.most = 0
 
-    def has_collapsed(self, clients: int) -> bool:
-        """Return whether most clients have disconnected since this was last True."""
+    def detect(self, clients: int) -> bool:
+        """Return whether most clients have disconnected since this last returned True."""
         self.most = max(self.most, clients)
-        if self.most - clients < COLLAPSE_MIN or clients > self.most // 2:
+        if self.most - clients < MASS_DISCONNECT_MIN or clients > self.most // 2:
             return False
         self.most = clients
         return True

@@ -2,9 +2,9 @@
 
 used_memory            memory of keys and values, and of the keys that clients watch or are blocked
                        on: what `maxmemory` limits
-used_memory_rss        resident memory of the process: that, the program itself, the buffers of
+used_memory_rss        resident memory of the process: used_memory, the program, the buffers of
                        clients, and unused parts of the heap
-used_memory_rss_startup   the same before any data was loaded
+used_memory_rss_startup   used_memory_rss before any data was loaded
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.console.exposition import exposition
-from headrace.console.operation_stats import read_operations
+from headrace.console.operation_stats import read_operation_stats
 from headrace.console.server_stats import Request, collect_stats
 from headrace.errors import HeadraceError
 from headrace.resp.reply_parser import INCOMPLETE, ReplyParser
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from headrace.server.observe.metrics_http_server import MetricsServerIPv4
 
 CLIENT_ADDRESS = b"metrics:0"  # the address in CLIENT LIST
-ANSWER_SECONDS = 5.0  # for the event loop to answer a pipeline
-CLOSE_SECONDS = 1.0  # for a thread to end
+EVENT_LOOP_TIMEOUT_S = 5.0  # for the event loop to answer a pipeline
+CLOSE_TIMEOUT_S = 1.0  # for a thread to end
 READ_BYTES = 1 << 16
 
 
@@ -84,7 +84,7 @@ class MetricsEndpoint:
                 server.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits on it
             server.disconnect_all()
         for thread in self.threads:
-            thread.join(CLOSE_SECONDS)
+            thread.join(CLOSE_TIMEOUT_S)
         for server in self.servers:
             server.server_close()
         self.servers.clear()
@@ -100,7 +100,7 @@ class MetricsEndpoint:
             client = self.pending_clients.popleft()
             client.setblocking(False)
             session = self.loop.add_connection(client.detach(), CLIENT_ADDRESS, CLIENT_ADDRESS).session
-            session.identity = session.restricted_user = None  # internal: ACL rules do not apply
+            session.user = session.restricted_user = None  # internal: ACL rules do not apply
             session.authenticated, session.must_authenticate = True, False
 
     def allows(self, address: str) -> bool:
@@ -111,7 +111,7 @@ class MetricsEndpoint:
         """Return the text of /metrics. Raises OSError or HeadraceError if the server fails."""
         with self.scrape_lock, self._connect() as loop:
             stats = collect_stats(loop.ask)
-            stats.operations = read_operations(loop.ask)
+            stats.operations = read_operation_stats(loop.ask)
             return exposition(stats)
 
     def check_health(self) -> None:
@@ -125,7 +125,7 @@ class MetricsEndpoint:
         if self.closed:
             raise ConnectionError("the server is closing")
         ours, theirs = socket.socketpair()
-        ours.settimeout(ANSWER_SECONDS)
+        ours.settimeout(EVENT_LOOP_TIMEOUT_S)
         self.pending_clients.append(theirs)
         self.wake()
         return MetricsClient(ours)
@@ -146,7 +146,7 @@ class MetricsClient:
 
     def ask(self, requests: list[Request]) -> list[object]:
         """Send a pipeline; return its replies, errors as CommandError. Raises OSError after a timeout."""
-        self.sock.sendall(b"".join(request(*map(word_of, words)) for words in requests))
+        self.sock.sendall(b"".join(request(*map(argument_bytes, words)) for words in requests))
         return [self._reply() for _ in requests]
 
     def _reply(self) -> object:
@@ -158,6 +158,6 @@ class MetricsClient:
         return reply
 
 
-def word_of(word: bytes | str | int) -> bytes:
+def argument_bytes(word: bytes | str | int) -> bytes:
     """Return an argument of a request as bytes."""
     return word if isinstance(word, bytes) else str(word).encode()

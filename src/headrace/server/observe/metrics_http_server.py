@@ -1,6 +1,6 @@
 """The HTTP server for scrapers: a thread for each request. Imported only when metrics are enabled.
 
-A request must arrive within REQUEST_SECONDS and be answered within HTTP_SECONDS. Beyond CONNECTIONS_MAX
+A request must arrive within REQUEST_SECONDS and be answered within RESPONSE_SECONDS. Beyond CONNECTIONS_MAX
 connections the one that has waited longest for the rest of its request is closed, so that silent connections
 cannot keep scrapers out.
 """
@@ -19,7 +19,7 @@ from headrace.console.exposition import CONTENT_TYPE
 from headrace.errors import HeadraceError
 
 REQUEST_SECONDS = 2.0  # for a scraper to send its request
-HTTP_SECONDS = 10.0  # for the response
+RESPONSE_SECONDS = 10.0  # for the response
 CONNECTIONS_MAX = 32  # of one address
 TEXT = "text/plain; charset=utf-8"
 
@@ -86,7 +86,7 @@ class MetricsServerIPv4(ThreadingMixIn, TCPServer):
 
 
 class MetricsServerIPv6(MetricsServerIPv4):
-    """The same for an IPv6 address."""
+    """The server of an IPv6 address."""
 
     address_family = socket.AF_INET6
 
@@ -133,7 +133,7 @@ class ScrapeHandler(BaseHTTPRequestHandler):
         """Serve /metrics and /healthz."""
         self.is_reading = False
         self.deadline_timer.cancel()
-        self._start_timer(HTTP_SECONDS)
+        self._start_timer(RESPONSE_SECONDS)
         if not self.metrics.allows(self.client_address[0]):
             self._respond(403, "protected-mode: only clients on the server's machine are served\n")
             return

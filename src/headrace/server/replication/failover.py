@@ -23,7 +23,7 @@ PAUSE_FOREVER_MS = 1 << 52  # until the failover ends it
 POLL_MS = 20
 
 
-class FailoverOnReplica(CommandError):
+class FailoverRejectedOnReplica(CommandError):
     text = "ERR FAILOVER is not valid when server is a replica."
 
 
@@ -60,7 +60,7 @@ class RoleSwitcher(Protocol):
         """Return whether this server is a replica."""
 
     def hand_over(self, host: str, port: int) -> None:
-        """Follow that replica, asking it to take over."""
+        """Follow the replica at host:port, and ask it to take over."""
 
     def promote(self) -> None:
         """Become a primary again."""
@@ -82,14 +82,14 @@ class Failover:
         """Start a failover. Raises CommandError if that is not possible.
 
         Args:
-            host: of the replica that takes over; None: any replica.
+            host: the host of the replica that takes over; None: any replica.
             force: hand over when the timeout is over, even to a replica that lacks data.
             timeout_ms: how long to wait for a replica to have everything; 0: without a limit.
         """
         if self.state != NONE:
             raise AlreadyRunning()
         if self.role_switcher.is_replica():
-            raise FailoverOnReplica()
+            raise FailoverRejectedOnReplica()
         if not self.primary_side.primary.replicas:
             raise NoReplicas()
         if force and (host is None or not timeout_ms):
@@ -153,7 +153,7 @@ class Failover:
     def on_link_lost(self, reason: str, may_have_taken_over: bool) -> None:
         """End the failover: the link to the other server was lost. Does nothing if none is in progress.
 
-        Become the primary again, unless the other server may have taken over: there must not be two.
+        Become the primary again, unless the other server may have taken over: two primaries would diverge.
         """
         if self.state != IN_PROGRESS:
             return

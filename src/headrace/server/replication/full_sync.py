@@ -3,8 +3,8 @@
     job ── pipe ──▶ server ──▶ every replica of the group       $EOF:<mark> <snapshot> <mark>
     job ── file ──▶ server ──▶ each replica at its own pace     $<bytes> <snapshot>
 
-The first form needs no disk, but the replicas must have announced `capa eof`. The snapshot is that of one
-position in the stream: the stream continues there.
+The first form needs no disk, but the replicas must have announced `capa eof`. The snapshot has the data at
+one position of the stream; the replicas continue in the stream from there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.server.loop.event_loop import EventLoop
 READ_BYTES = 64 * 1024
 UNREAD_BYTES_MAX = 256 * 1024  # that one replica has not read: then the others wait for it
 FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-EOF_MARK_BYTES = 20  # shown as 40 hexadecimal digits
+EOF_MARK_RANDOM_BYTES = 20  # sent as 40 hexadecimal digits
 
 
 class FullSync:
@@ -77,7 +77,7 @@ class FullSync:
         if path:
             return
         os.set_blocking(self._read_end, False)
-        self.eof_mark = os.urandom(EOF_MARK_BYTES).hex().encode()
+        self.eof_mark = os.urandom(EOF_MARK_RANDOM_BYTES).hex().encode()
         for replica in replicas:
             replica.state = RECEIVES
             replica.connection.output_source = self
@@ -148,7 +148,7 @@ class FullSync:
                 self._send(replica, self.eof_mark)
         else:
             try:
-                self._open_file()
+                self._start_sending_file()
             except OSError as error:
                 self._fail(describe_error(error))
         self.done = True
@@ -156,7 +156,7 @@ class FullSync:
             if not replica.connection.closed and self.is_diskless:
                 self.on_snapshot_sent(replica)
 
-    def _open_file(self) -> None:
+    def _start_sending_file(self) -> None:
         """Unlink the file, and send it to each replica through a descriptor of its own. Raises OSError."""
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
@@ -166,7 +166,7 @@ class FullSync:
                 if replica.connection.closed:
                     continue
                 replica.state = RECEIVES
-                replica.connection.output_source = SnapshotFileSource(self, replica, os.dup(descriptor), size)
+                replica.connection.output_source = SnapshotFileSender(self, replica, os.dup(descriptor), size)
                 self._send(replica, b"$%d\r\n" % size)
         finally:
             os.close(descriptor)
@@ -202,7 +202,7 @@ class FullSync:
                 self.loop.drop(replica.connection)
 
 
-class SnapshotFileSource:
+class SnapshotFileSender:
     """Sends a snapshot's file to one replica: fill_output_buffer() puts the next part into its buffer."""
 
     def __init__(self, sync: FullSync, replica: Replica, descriptor: int, size: int) -> None:

@@ -39,7 +39,7 @@ class SyncWithPendingOutput(CommandError):
     text = "ERR SYNC and PSYNC are invalid with pending output"
 
 
-class StreamSource:
+class ReplicationStreamSender:
     """Sends the stream to one online replica: fill_output_buffer() puts the next part into its buffer."""
 
     def __init__(self, primary: Primary, replica: Replica) -> None:
@@ -123,8 +123,8 @@ class PrimarySide:
         """Serve PSYNC, or SYNC if legacy: the session becomes a replica. Does nothing if it is one already.
 
         Args:
-            history: the replication ID that it knows; b"?" for none.
-            offset: the next byte that it wants, counted from 1; -1 for none.
+            history: the replication ID that the session knows; b"?" for none.
+            offset: the next byte that the session wants, counted from 1; -1 for none.
 
         Raises:
             CommandError: if replies to the session are unsent.
@@ -168,7 +168,7 @@ class PrimarySide:
 
     def _go_online(self, replica: Replica) -> None:
         replica.state = ONLINE
-        replica.connection.output_source = StreamSource(self.primary, replica)
+        replica.connection.output_source = ReplicationStreamSender(self.primary, replica)
         self.loop.schedule_flush(replica.connection)
         self._alone_since_ms = 0
 
@@ -203,14 +203,14 @@ class PrimarySide:
         self.primary.update_translation(self.engine.keyspace.now)
         effects = self.engine.effects
         on = self.writes_stream and self.primary.translates
-        if effects.needs_older_forms != on:
-            effects.needs_older_forms = on
-            effects.clear_older_forms()
+        if effects.needs_redis7_equivalents != on:
+            effects.needs_redis7_equivalents = on
+            effects.clear_redis7_equivalents()
 
     def set_translation_wanted(self, replica: Replica, on: bool) -> None:
         """Record whether a Headrace replica needs the translated stream, for replicas of its own.
 
-        If it does, mark in the stream from where on it is translated, if this server writes the stream.
+        If it does and this server writes the stream, mark in the stream where the translation begins.
         """
         replica.wants_translation = on
         self.update_translation()
@@ -320,7 +320,7 @@ class PrimarySide:
         """
         effects = self.engine.effects
         try:
-            changed = self.primary.feed(items, effects.older_form_of)
+            changed = self.primary.feed(items, effects.redis7_equivalent)
         except MemoryError:
             LOG.error("out of memory: the replication stream ends here, and replicas need a new snapshot")
             self.primary.close_backlog()
@@ -328,7 +328,7 @@ class PrimarySide:
             self.disconnect_replicas()
             return False
         finally:
-            effects.clear_older_forms()
+            effects.clear_redis7_equivalents()
         return changed
 
     # Time.
@@ -417,7 +417,7 @@ class PrimarySide:
         """Start a snapshot of this moment, which the thread writes."""
         keyspace, config = self.engine.keyspace, self.config
         out = RdbOutput(thread.put, config.flag("rdbcompression"), deferred=True)
-        now = keyspace.time_before_first_expiry(now)
+        now = keyspace.latest_ms_without_expired_keys(now)
 
         def steps(image: KeyspaceImage) -> Iterator[int]:
             version = versions.by_name("compatible")
@@ -477,7 +477,7 @@ class PrimarySide:
             if (
                 replica.state == ONLINE
                 and not replica.used_legacy_sync
-                and now - replica.last_sign_ms() > timeout
+                and now - replica.last_seen_ms() > timeout
             ):
                 self._close(replica, "it has acknowledged nothing for repl-timeout seconds")
                 continue
@@ -485,10 +485,11 @@ class PrimarySide:
             hard = max(limit.hard, self.primary.backlog_max_bytes) if limit.hard else 0
             soft = max(limit.soft, self.primary.backlog_max_bytes) if limit.soft else 0
             if not soft or behind <= soft:
-                replica.over_soft_limit_ms = 0
-            elif not replica.over_soft_limit_ms:
-                replica.over_soft_limit_ms = now
-            too_long = replica.over_soft_limit_ms and now - replica.over_soft_limit_ms > 1000 * limit.seconds
+                replica.over_soft_limit_since_ms = 0
+            elif not replica.over_soft_limit_since_ms:
+                replica.over_soft_limit_since_ms = now
+            since = replica.over_soft_limit_since_ms
+            too_long = since and now - since > 1000 * limit.seconds
             if (hard and behind > hard) or too_long:
                 self._close(replica, f"it is {behind} bytes behind (client-output-buffer-limit replica)")
 

@@ -51,8 +51,8 @@ RETRY_MAX_MS = 60_000
 TICK_MS = 1000
 BUSY_TICK_INTERVAL_MS = 50  # with unsent bytes, or while the primary waits for a sync of the log
 KEEPALIVE_S = 1.0
-TURN_S = 0.02  # between two turns of the event loop during a load
-POSITIONS_MAX = 1000  # of the log that are remembered until it is synced there
+TURN_INTERVAL_S = 0.02  # between two turns of the event loop during a load
+UNSYNCED_POSITIONS_MAX = 1000  # of the log that are remembered until it is synced there
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class ReplicaEvents(Protocol):
         """Handle that the data are those of the primary now, and the stream is being followed."""
 
     def on_full_sync(self, history: str, offset: int) -> None:
-        """Handle that a snapshot has replaced all data: they are those of that history at that offset."""
+        """Handle that a snapshot has replaced all data, with the data of that history at that offset."""
 
-    def needs_translation(self) -> bool:
+    def replicas_need_translation(self) -> bool:
         """Return whether replicas of this server know only the commands of Redis 7.0."""
 
 
@@ -224,7 +224,7 @@ class ReplicaSide:
 
     def _update_translation(self, link: ReplicaLink, now: int) -> None:
         """Ask for a translated stream as long as replicas of this server need it."""
-        wanted = self.events.needs_translation()
+        wanted = self.events.replicas_need_translation()
         if wanted and not self.is_translated and not 0 <= self._request_at_ms - now <= RETRY_MS:
             self.request_translation(now)
         elif not wanted and self._translation_requested:
@@ -310,7 +310,7 @@ class ReplicaSide:
             self._synced = -1
         elif not effects.items and link.state == CONNECTED:
             if not self._positions or self._positions[-1][1] != self._offset:
-                if len(self._positions) == POSITIONS_MAX:  # the log is not synced for a long time
+                if len(self._positions) == UNSYNCED_POSITIONS_MAX:  # the log is not synced for a long time
                     self._positions.pop()
                 self._positions.append((effects.log_offset, self._offset))
             while self._positions and self._positions[0][0] <= synced:
@@ -409,7 +409,7 @@ class ReplicaSide:
         """Go on where the last connection ended."""
         assert self.link is not None
         self.replication_id = history
-        set_dialect(self.applier, self.link.stream_dialect, None)
+        set_dialect(self.applier, self.link.replication_dialect, None)
         self._come_online()
         LOG.info("following %s:%d from offset %d on", self.host, self.port, self._offset)
         self.events.on_new_history(history, self._offset)
@@ -420,7 +420,9 @@ class ReplicaSide:
         connection = self.connection
         assert connection is not None and connection.socket is not None
         now = self.loop.clock.now_ms()
-        session = self.link_session = self.engine.session(connection.address, connection.local_address, now)
+        session = self.link_session = self.engine.create_session(
+            connection.address, connection.local_address, now
+        )
         session.user_name = LINK_USER
         session.file_number = connection.socket.fileno()
         session.replayed = True
@@ -462,8 +464,8 @@ class ReplicaSide:
         self._load_due = False
         self._loading = True
         try:
-            keyspace, loaded = self._read(self.loop.clock.now_ms())
-            self._prepare(keyspace)
+            keyspace, loaded = self._read_snapshot(self.loop.clock.now_ms())
+            self._before_replacing(keyspace)
         except _Interrupted:
             if self.link is link:  # unless the server ends, the load begins again
                 self._load_due = True
@@ -476,16 +478,16 @@ class ReplicaSide:
             self._loading = False
         self._replace(link, keyspace, loaded)
 
-    def _prepare(self, keyspace: Keyspace) -> None:
+    def _before_replacing(self, keyspace: Keyspace) -> None:
         try:
             self.events.before_replacing(keyspace)
         except BaseException:
             keyspace.close()
             raise
 
-    def _read(self, now: int) -> tuple[Keyspace, LoadedSnapshot]:
+    def _read_snapshot(self, now: int) -> tuple[Keyspace, LoadedSnapshot]:
         self._last_turn_s = self._last_keepalive_s = time.monotonic()
-        with closing(self.data_directory.source(received_file_name())) as source:
+        with closing(self.data_directory.open_source(received_file_name())) as source:
             return load_snapshot(
                 source,
                 self.engine.keyspace.settings,
@@ -507,7 +509,7 @@ class ReplicaSide:
             self._last_keepalive_s = seconds
             link.keepalive()
             self._send()
-        if seconds - self._last_turn_s >= TURN_S:
+        if seconds - self._last_turn_s >= TURN_INTERVAL_S:
             self.loop.run_turn_with_timer(0)
             self._last_turn_s = time.monotonic()
         if self.loop.interrupted or link is None or link is not self.link:
@@ -523,13 +525,13 @@ class ReplicaSide:
         self._positions.clear()
         self._synced = -1
         self.applier.is_torn = False
-        set_dialect(self.applier, link.stream_dialect, loaded)
-        LOG.info("loaded %d keys of the primary %s:%d", loaded.keys, self.host, self.port)
+        set_dialect(self.applier, link.replication_dialect, loaded)
+        LOG.info("loaded %d keys of the primary %s:%d", loaded.key_count, self.host, self.port)
         self.skipped_keys_by_type = loaded.skipped_key_counts
         for name, number in loaded.skipped_key_counts.items():
             LOG.warning("skipped %d keys of the primary: %s", number, name)
         self.events.restart_log()
-        self.engine.after_replay()
+        self.engine.after_nonclient_change()
         now = self.loop.clock.now_ms()
         try:
             self.applier.select(selected_database(loaded))
@@ -549,7 +551,7 @@ class ReplicaSide:
 
     # Reports.
 
-    def role(self) -> list[object]:
+    def role_reply(self) -> list[object]:
         """Return ROLE's reply."""
         offset = self._offset if self.is_online else -1
         return [b"slave", self.host.encode(), self.port, self.state.encode(), offset]
@@ -586,9 +588,9 @@ class ReplicaSide:
             ("slave_read_only", int(settings.read_only)),
             ("replica_announced", int(settings.announced)),
         ]
-        return fields + self._losses()
+        return fields + self._loss_fields()
 
-    def _losses(self) -> InfoFields:
+    def _loss_fields(self) -> InfoFields:
         """Return counters of the primary's data that is missing here, without those that are 0."""
         counted = [
             ("replica_skipped_keys", sum(self.skipped_keys_by_type.values())),

@@ -5,7 +5,7 @@ replica:  its primary ─▶ ReplicaSide ─▶ data
                                     └─▶ the same bytes ─▶ PrimarySide ─▶ replicas of this replica
 
 If the primary is not Headrace, and uses commands that a replica of this replica may not know, this server
-writes the stream of its replicas itself, in a history of its own: it republishes.
+writes the stream of its replicas itself, in a history of its own (writes_own_stream).
 
 replica:  its primary ─▶ ReplicaSide ─▶ data, effects ─▶ PrimarySide ─▶ replicas of this replica
 """
@@ -82,7 +82,7 @@ class ServerReplication(ReplicationInterface):
         self.config = config
         self.engine = engine
         self.primary_address: tuple[str, int] | None = None
-        self.republishes = False  # it is a replica, and writes the stream of its own replicas itself
+        self.writes_own_stream = False  # it is a replica, and writes the stream of its own replicas itself
         self.restart_log = restart_log
         self.divergent_tail = DivergentTail(disk, engine.keyspace)
         self.replica_side = ReplicaSide(
@@ -126,7 +126,7 @@ class ServerReplication(ReplicationInterface):
 
     def _follow(self, host: str, port: int, failover: bool) -> None:
         was_primary = self.primary_address is None
-        self._pass_on_again()
+        self._stop_writing_own_stream()
         history = None if self.replica_side.applier.is_torn else self.primary.history.id
         if was_primary and self.primary_side.feed_now():
             history = None  # the data are ahead of the stream: they need a snapshot
@@ -151,7 +151,7 @@ class ServerReplication(ReplicationInterface):
         self.primary_address = None
         self.config.values["replicaof"] = ""
         torn = self.replica_side.applier.is_torn
-        self.republishes = False
+        self.writes_own_stream = False
         self.replica_side.stop()
         primary = self.primary
         if torn:
@@ -172,7 +172,7 @@ class ServerReplication(ReplicationInterface):
         LOG.log(NOTICE, "this server is a primary now")
 
     def close_link(self) -> None:
-        """Close the link to the primary; it is made again."""
+        """Close the link to the primary; a new connection is scheduled."""
         self.replica_side.close_link()
 
     def begin_configured_role(self, fields: dict[bytes, bytes], log_comment: bytes) -> None:
@@ -207,7 +207,7 @@ class ServerReplication(ReplicationInterface):
         side = self.replica_side
         if side.applier.is_torn or self.engine.has_left_out_removals():
             return {}
-        if self.republishes:
+        if self.writes_own_stream:
             if side.replication_id is None:
                 return {}
             return encode_position(side.stream_database, side.replication_id, side.offset)
@@ -216,7 +216,7 @@ class ServerReplication(ReplicationInterface):
         return encode_position(self.stream_database(), self.primary.history.id, self.primary.end_offset)
 
     def log_comment(self) -> bytes:
-        """Return the last line of a log that ends here: its position in the history; empty without one."""
+        """Return the last line for a log that ends here: its position in the history; empty if unknown."""
         fields = self.snapshot_aux_fields()
         return encode_comment(fields) if fields else b""
 
@@ -225,39 +225,39 @@ class ServerReplication(ReplicationInterface):
 
         0 if this server writes the stream itself: it selects one after a snapshot.
         """
-        return self.replica_side.stream_database if self.primary_address and not self.republishes else 0
+        return self.replica_side.stream_database if self.primary_address and not self.writes_own_stream else 0
 
     # The stream of this server's own primary.
 
     def on_stream_bytes(self, data: bytes) -> None:
         """Pass bytes of the stream on to the replicas, unless this server writes their stream itself."""
-        if self.republishes:
+        if self.writes_own_stream:
             return
         newer = self.primary_side.pass_on_stream_bytes(data)
         if newer and self.replica_side.applier.accepts_rules:
             self.replica_side.is_translated = False  # it has not begun to translate yet: ask again
         elif newer:
-            self._republish(newer)
+            self._start_writing_own_stream(newer)
 
-    def _republish(self, newer: str) -> None:
+    def _start_writing_own_stream(self, newer: str) -> None:
         """Write the stream of the replicas from here on, from the effects of what the primary sends."""
         LOG.warning(
             "the primary has sent %s, which Redis 7.0 does not know: this server translates it for its"
             " replicas, which must load a new snapshot first",
             newer,
         )
-        self.republishes = self.primary_side.writes_stream = True
+        self.writes_own_stream = self.primary_side.writes_stream = True
         self.primary.history.begin()
         self.primary.restart_backlog_at(self.primary.end_offset)
         self.primary_side.disconnect_replicas()
         self.primary_side.update_translation()
         self.primary_side.start_feeding()
 
-    def _pass_on_again(self) -> None:
-        """End what _republish() began: the stream is again that of the primary."""
-        if not self.republishes:
+    def _stop_writing_own_stream(self) -> None:
+        """End what _start_writing_own_stream() began: the stream is again that of the primary."""
+        if not self.writes_own_stream:
             return
-        self.republishes = self.primary_side.writes_stream = False
+        self.writes_own_stream = self.primary_side.writes_stream = False
         self.primary_side.stop_feeding()
         side = self.replica_side
         if side.replication_id is None:
@@ -269,11 +269,11 @@ class ServerReplication(ReplicationInterface):
 
     def on_message(self, words: list[bytes]) -> None:
         """Send a message to the replicas if this server writes their stream itself."""
-        if self.republishes:
+        if self.writes_own_stream:
             self.primary_side.publish_to_replicas(words)
 
-    def needs_translation(self) -> bool:
-        """Return whether replicas of this server, also recent ones, know only the commands of Redis 7.0."""
+    def replicas_need_translation(self) -> bool:
+        """Return whether replicas, also some that have disconnected, know only the commands of Redis 7.0."""
         return self.primary.translates
 
     def _is_translated(self) -> bool:
@@ -292,7 +292,7 @@ class ServerReplication(ReplicationInterface):
     def on_new_history(self, history: str, offset: int) -> None:
         """Adopt the history of the primary, from that offset on."""
         self.divergent_tail.mark_impossible()
-        if self.republishes:
+        if self.writes_own_stream:
             return
         if history != self.primary.history.id:
             self.primary.history.shift(offset, history)
@@ -306,7 +306,7 @@ class ServerReplication(ReplicationInterface):
 
     def on_full_sync(self, history: str, offset: int) -> None:
         """Adopt the history of the snapshot that has replaced the data."""
-        self._pass_on_again()
+        self._stop_writing_own_stream()
         if history:
             self.primary.history.adopt(history)
         else:
@@ -343,11 +343,11 @@ class ServerReplication(ReplicationInterface):
             if self.primary_address is not None and value == b"1":
                 self.replica_side.request_translation(self.engine.keyspace.now)
 
-    def stream_dialect(self, session: Session) -> str:
+    def replication_dialect(self, session: Session) -> str:
         """Return the stream's dialect (see stream_dialect.py); empty unless the replica asked for it."""
         if DIALECT_CAPABILITY not in self.primary_side.get_or_create_replica(session).capabilities:
             return ""
-        passed_on = self.primary_address is not None and not self.republishes
+        passed_on = self.primary_address is not None and not self.writes_own_stream
         return dialect_of(self.replica_side.applier) if passed_on else HEADRACE
 
     def on_acknowledgement(self, session: Session, offset: int, synced: int) -> None:
@@ -399,7 +399,7 @@ class ServerReplication(ReplicationInterface):
         self.failover.abort()
 
     def hand_over(self, host: str, port: int) -> None:
-        """Follow that replica, asking it to take over."""
+        """Follow the replica at host:port, and ask it to take over."""
         self._follow(host, port, failover=True)
 
     def delay_shutdown(self, finish: Callable[[], None], session: Session | None) -> bool:
@@ -442,11 +442,11 @@ class ServerReplication(ReplicationInterface):
             replica and not self.replica_side.is_online and not config.flag("replica-serve-stale-data")
         )
         gate.set_ignores_memory(replica and config.flag("replica-ignore-maxmemory"))
-        good = self._good_replicas(self.primary_side.loop.clock.now_ms()) if needed else 0
+        good = self._good_replica_count(self.primary_side.loop.clock.now_ms()) if needed else 0
         gate.set_too_few_replicas(not replica and good < needed)
         self.write_quorum.apply_config_and_role(replica)
 
-    def _good_replicas(self, now: int) -> int:
+    def _good_replica_count(self, now: int) -> int:
         return self.primary.good_replica_count(now, self.config.number("min-replicas-max-lag"))
 
     def close(self) -> None:
@@ -456,10 +456,10 @@ class ServerReplication(ReplicationInterface):
 
     # Reports.
 
-    def role(self) -> list[object]:
+    def role_reply(self) -> list[object]:
         """Return ROLE's reply."""
         if self.primary_address is not None:
-            return self.replica_side.role()
+            return self.replica_side.role_reply()
         rows = [
             [r.host.encode(), b"%d" % r.port, b"%d" % max(r.acknowledged_offset, 0)]
             for r in self.primary.replicas
@@ -475,7 +475,7 @@ class ServerReplication(ReplicationInterface):
             fields += self.replica_side.info()
         fields.append(("connected_slaves", len(self.primary.replicas)))
         if self.config.number("min-replicas-to-write"):
-            fields.append(("min_slaves_good_slaves", self._good_replicas(now)))
+            fields.append(("min_slaves_good_slaves", self._good_replica_count(now)))
         if self.write_quorum.size:
             fields.append(("write_quorum_waiting", len(self.write_quorum.held_clients)))
             fields.append(("write_quorum_timeouts", self.write_quorum.timeouts))

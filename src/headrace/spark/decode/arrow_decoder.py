@@ -43,8 +43,8 @@ class ArrowDecoder:
 
     After every scan call decode() until it returns True, and take() whenever it returns False.
 
-    rows, size  the rows in the columns, and about how many bytes they have
-    dropped     malformed entries that were omitted so far
+    row_count, size  the rows in the columns, and about how many bytes they have
+    dropped_entries  malformed entries that were omitted so far
     """
 
     tokenizer: ReplyPageTokenizer
@@ -66,9 +66,9 @@ class ArrowDecoder:
     last_pair_by_name: dict[bytes, cython.Py_ssize_t]
     stream: str
     mode: cython.int
-    rows: cython.Py_ssize_t
+    row_count: cython.Py_ssize_t
     size: cython.Py_ssize_t
-    dropped: cython.Py_ssize_t
+    dropped_entries: cython.Py_ssize_t
 
     def __init__(
         self,
@@ -107,9 +107,9 @@ class ArrowDecoder:
         self.last_pair_by_name = {}
         self.stream = stream
         self.mode = MODES[mode]
-        self.rows = 0
+        self.row_count = 0
         self.size = 0
-        self.dropped = 0
+        self.dropped_entries = 0
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -138,13 +138,15 @@ class ArrowDecoder:
         words: cython.Py_ssize_t
         appender: EntryRunAppender = self.run_appender
         rows: cython.Py_ssize_t
-        while record < end and self.rows < rows_max and self.size < size_max:
+        while record < end and self.row_count < rows_max and self.size < size_max:
             if appender.supports_columns:
-                rows = appender.append(p, record, self.rows, rows_max - self.rows, size_max - self.size)
+                rows = appender.append(
+                    p, record, self.row_count, rows_max - self.row_count, size_max - self.size
+                )
                 if rows:
                     if self.tracks_rows:
                         self._record_run(record, rows)
-                    self.rows += rows
+                    self.row_count += rows
                     self.size += appender.run_bytes
                     record += rows * appender.record_bytes
                     scanner.next_record = record
@@ -178,11 +180,13 @@ class ArrowDecoder:
         for column in self.columns:
             if column.kind >= kinds.TEXT_KIND:
                 if column.has_value and not column.parse(p):
-                    column.misfits += 1
+                    column.misfit_count += 1
                     good = self._handle_malformed(p, record, column)
             elif column.kind == kinds.FIELDS_KIND:
                 column.has_value = True
-                self.must_escape = column.utf8 and not self._is_utf8(p, record, pairs, column.utf8_values)
+                self.must_escape = column.utf8_names and not self._is_utf8(
+                    p, record, pairs, column.utf8_values
+                )
                 if self.must_escape:
                     good = self._handle_not_utf8(p, record, pairs, column)
             elif column.kind != kinds.CORRUPT_KIND and not self._assign_id(p, record, column):
@@ -190,7 +194,7 @@ class ArrowDecoder:
             if not column.has_value and not column.nullable:
                 good = self._handle_malformed(p, record, column)
         if not good and self.mode == DROPMALFORMED:
-            self.dropped += 1
+            self.dropped_entries += 1
             return False
         if not good and self.corrupt_column is not None:
             self.corrupt_column.converted_value = self._entry_json(p, record, pairs)
@@ -199,8 +203,8 @@ class ArrowDecoder:
             if column.kind == kinds.FIELDS_KIND:
                 self._write_pairs(p, record, pairs, column)
             else:
-                column.write(p, self.rows)
-        self.rows += 1
+                column.write(p, self.row_count)
+        self.row_count += 1
         return True
 
     @cython.cfunc
@@ -281,7 +285,7 @@ class ArrowDecoder:
     def _assign_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t, column: Column) -> cython.bint:
         """Set the column's value to its part of the ID; return False, or raise, if it is too large."""
         if not column.read_id(self.ms, self.seq):
-            column.misfits += 1
+            column.misfit_count += 1
             column.has_value = False
             if self.mode == FAILFAST or (self.mode == PERMISSIVE and not column.nullable):
                 part: str = "sequence" if column.kind == kinds.SEQUENCE_KIND else "time"
@@ -340,7 +344,7 @@ class ArrowDecoder:
         """Raise, or let the map be written with escapes. Return False: the entry is malformed."""
         size: cython.Py_ssize_t = 0
         i: cython.Py_ssize_t
-        column.misfits += 1
+        column.misfit_count += 1
         if self.mode == FAILFAST:
             raise malformed.not_utf8_error(self.stream, self._token(p, record, 0).decode())
         for i in range(1, 2 * pairs + 1):
@@ -357,7 +361,7 @@ class ArrowDecoder:
         """Append all pairs as one map, which has each key once: the last value of a repeated field counts."""
         keys: GrowableBuffer = self.keys.offsets
         i: cython.Py_ssize_t
-        if not column.write_validity(self.rows):
+        if not column.write_validity(self.row_count):
             pairs = 0
         escape: cython.bint = self.must_escape and column.utf8_values
         if self.must_escape and not self._is_utf8(p, record, pairs, False):
@@ -454,9 +458,9 @@ class ArrowDecoder:
         self.row_records.used = 0
         return found.take()
 
-    def misfits(self) -> list[int]:
+    def misfit_counts(self) -> list[int]:
         """Return for each column how many values have not fitted its type so far."""
-        return [column.misfits for column in self.columns]
+        return [column.misfit_count for column in self.columns]
 
     def take(self) -> tuple[int, list[tuple[int, bytearray | None, bytearray, bytearray]]]:
         """Return the number of rows and the buffers, and empty the columns.
@@ -468,7 +472,7 @@ class ArrowDecoder:
         buffers = [column.take() for column in self.columns]
         if self.map_column is not None:
             buffers += [self.keys.take(), self.items.take()]
-        rows = self.rows
-        self.rows = 0
+        rows = self.row_count
+        self.row_count = 0
         self.size = 0
         return rows, buffers

@@ -86,14 +86,14 @@ class EntryRunAppender(RunAppender):
             min(2 * self.max_entries, run_appender.RUN_MAX) if good == count else self.max_entries // 4
         )
         if good > 0:
-            self.run_bytes = self._end(record + (good - 1) * self.record_bytes) - self._token_offset(
+            self.run_bytes = self._entry_end(record + (good - 1) * self.record_bytes) - self._token_offset(
                 record, 0
             )
         return good
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _end(self, record: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def _entry_end(self, record: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Return where the last token of an entry ends."""
         last: cython.Py_ssize_t = record + self.record_bytes - 8
         return mem.u32le(self.token_index.p, last) + mem.u32le(self.token_index.p, last + 4)
@@ -120,7 +120,7 @@ class EntryRunAppender(RunAppender):
         other: cython.Py_ssize_t = record + self.record_bytes
         i: cython.Py_ssize_t
         n: cython.uint
-        while other <= last and mem.u32le(index, other) == words and self._end(other) < end:
+        while other <= last and mem.u32le(index, other) == words and self._entry_end(other) < end:
             i = 12
             while i < names:
                 n = mem.u32le(index, record + i + 4)
@@ -144,7 +144,7 @@ class EntryRunAppender(RunAppender):
             column.token_number = -1
             if column.kind == kinds.FIELDS_KIND:
                 if words > 2 * DUPLICATE_CHECK_NAMES_MAX or not self._are_distinct_keys(
-                    p, record, words, column.utf8
+                    p, record, words, column.utf8_names
                 ):
                     return False
                 column.token_number = 0
@@ -324,7 +324,7 @@ class EntryRunAppender(RunAppender):
         pairs: cython.Py_ssize_t = self.record_bytes // 16
         before: cython.Py_ssize_t = ends.used // 4 - 1
         first: cython.Py_ssize_t = record
-        checked: cython.bint = column.utf8 and column.utf8_values
+        checked: cython.bint = column.utf8_names and column.utf8_values
         at: cython.Py_ssize_t
         n: cython.Py_ssize_t
         i: cython.Py_ssize_t

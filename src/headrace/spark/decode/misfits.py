@@ -30,13 +30,13 @@ MisfitCounts = dict[tuple[str, str], int]
 
 
 def report_misfits(stream: str, where: str, layout: ColumnLayout, counts: list[int], mode: str) -> None:
-    """Log how many values of each column did not fit, or write that to the job's directory.
+    """Log how many values of each column did not fit, or write the counts to the job's directory.
 
     Args:
         stream: the stream that was read.
         where: which part of it was read; identifies repeated reads.
         layout: the columns.
-        counts: the number for each column that the decoder makes.
+        counts: the number of misfits in each column of layout.decoded_specs(), in order.
         mode: the mode of the read. Only PERMISSIVE is reported here.
     """
     specs = layout.decoded_specs()

@@ -38,7 +38,7 @@ SHORT_RECORD_BYTES = cython.declare(cython.Py_ssize_t, 4 + 8 * 100)  # the recor
 INCOMPLETE = cython.declare(cython.longlong, -2)  # the line is not complete
 UNKNOWN = cython.declare(cython.longlong, -1)  # the page's header has not arrived
 DIGITS_MAX = cython.declare(cython.Py_ssize_t, 10)  # of a length or a count
-ENTRY_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
+ENTRY_SIZE_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX)
 BUFFER_MAX = cython.declare(cython.longlong, ENTRY_BYTES_MAX + (1 << 28))  # an entry and its length lines
 
 
@@ -163,7 +163,7 @@ class ReplyPageTokenizer:
             if len(self.anchor):
                 last = self._drop_anchor(p, start)
         if last >= 0:
-            self.last_id = self._record_id(p, last)
+            self.last_id = self._entry_id(p, last)
         return self.entries_left == 0
 
     @cython.cfunc
@@ -174,7 +174,7 @@ class ReplyPageTokenizer:
         )
         if b"\r\n" in text:
             raise CommandError(text.partition(b"\r\n")[0].decode(errors="replace"))
-        if len(text) > ENTRY_MAX:
+        if len(text) > ENTRY_SIZE_MAX:
             raise ProtocolError("an error reply that is too long")
         return False
 
@@ -186,7 +186,7 @@ class ReplyPageTokenizer:
         """
         anchor: bytes = self.anchor
         self.anchor = b""
-        first: bytes = self._record_id(p, record)
+        first: bytes = self._entry_id(p, record)
         if first == anchor:
             self.token_index.used = record
             return -1
@@ -265,7 +265,7 @@ class ReplyPageTokenizer:
         words = self._read_length(p, self.cursor, end, ARRAY)
         if words == INCOMPLETE:
             return False
-        if words % 2 or words > ENTRY_MAX:
+        if words % 2 or words > ENTRY_SIZE_MAX:
             raise ProtocolError(f"an entry of {words} words")
         mem.put_u32le(self.token_index.p, start, words + 1)
         while words > 0:
@@ -281,7 +281,7 @@ class ReplyPageTokenizer:
         size: cython.longlong = self._read_length(p, self.cursor, end, BULK)
         if size == INCOMPLETE:
             return False
-        if size > ENTRY_MAX:
+        if size > ENTRY_SIZE_MAX:
             raise ProtocolError(f"a word of {size} bytes")
         at: cython.Py_ssize_t = self.cursor
         if end - at < size + 2:
@@ -332,7 +332,7 @@ class ReplyPageTokenizer:
         raise ProtocolError(f"invalid length {mem.to_bytes(p, start, at - start + 1)!r}")
 
     @cython.cfunc
-    def _record_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> bytes:
+    def _entry_id(self, p: cython.p_const_uchar, record: cython.Py_ssize_t) -> bytes:
         """Return the ID of an indexed entry."""
         return mem.to_bytes(
             p, mem.u32le(self.token_index.p, record + 4), mem.u32le(self.token_index.p, record + 8)

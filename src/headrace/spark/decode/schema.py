@@ -20,7 +20,7 @@ names, which start with an underscore to avoid conflicts with fields, are parts 
 is null. In a map of strings, each byte that is not UTF-8 is written as \xNN.
 
 So `.schema("id STRING, price DOUBLE")` reads two fields called id and price, and
-`.schema("_id STRING, price DOUBLE")` the entry's ID and one field. A missing field is null.
+`.schema("_id STRING, price DOUBLE")` reads the entry's ID and one field. A missing field is null.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ DEFAULT_NAMES = ["stream", "id", "timestamp", "sequence", "fields"]
 ColumnBuffers = tuple[int, "bytearray | None", bytearray, bytearray]
 
 MAP_SETTINGS = {
-    "map<string,string>": {"utf8": True},
-    "map<string,binary>": {"utf8": True, "utf8_values": False},
-    "map<binary,binary>": {"utf8": False},
+    "map<string,string>": {"utf8_names": True},
+    "map<string,binary>": {"utf8_names": True, "utf8_values": False},
+    "map<binary,binary>": {"utf8_names": False},
 }
 
 # Reserved column: what the decoder calls it, the types it may have.

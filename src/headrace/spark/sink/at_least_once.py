@@ -45,7 +45,7 @@ class ConcurrentAttempt(HeadraceError):
 class RowChunk:
     """Rows [start, stop) of a batch, encoded as requests.
 
-    first_row      the number of the first one among all rows of the task for this stream
+    first_row      the number of the chunk's first row among all rows of the task for this stream
     encode         encodes rows [at, stop) again, and returns the digest after them
     list_requested_ids
                    returns the IDs of rows [at, stop); None if the server assigns all IDs
@@ -72,7 +72,7 @@ class RowChunk:
 
     @property
     def end_row(self) -> int:
-        """The number of the row after them."""
+        """The number of the first row after this chunk."""
         return self.first_row + self.row_count
 
 
@@ -94,7 +94,7 @@ class SinkConnection:
     def await_replies(self, replies: int, keep_strings: bool = False) -> ReplyCounter:
         """Wait for this number of replies; return the counter, which has their errors."""
         self._counter.expect(replies, keep_strings)
-        while not self._counter.count_replies():
+        while not self._counter.received_all():
             self._counter.feed(self._receive())
         return self._counter
 
@@ -111,14 +111,26 @@ class SinkConnection:
         return answers
 
     def check_wait_reply(self, replicas: int) -> None:
-        """Receive and check the reply to wait_request(), if there is one. Raises ServerUnavailable."""
+        """Receive and check the reply to wait_request(); do nothing if `replicas` is 0.
+
+        Raises:
+            WritesUnconfirmed: if fewer than `replicas` replicas have confirmed in time.
+            ServerUnavailable: if the server became a replica.
+            CommandError: if the server rejects WAIT.
+        """
         if replicas:
             counter = self.await_replies(1)
-            reply = CommandError(counter.errors[0][2]) if counter.errors else counter.last_string
+            reply = CommandError(counter.errors[0][2]) if counter.errors else counter.last_reply_string
             check_confirmed(reply, replicas, self._stream)
 
     def wait_for_replicas(self, replicas: int) -> None:
-        """Wait until this many replicas have all that the server has now. Raises ServerUnavailable."""
+        """Wait until this many replicas have all that the server has now.
+
+        Raises:
+            WritesUnconfirmed: if fewer than `replicas` replicas have confirmed in time.
+            ServerUnavailable: if the server became a replica.
+            CommandError: if the server rejects the request.
+        """
         if replicas:
             key = self._stream.encode(errors="surrogateescape")
             written, reply = self.request(barrier_write_request(key) + wait_request(replicas), 2)
@@ -132,15 +144,15 @@ class SinkConnection:
         return bytes(memoryview(self._buffer)[:n])
 
     def request_or_raise(self, requests: bytes, replies: int) -> list[Any]:
-        """Return the replies like request(); raise the first error among them, as raise_error() does."""
+        """Send requests and return the replies; pass the first error among them to raise_error()."""
         answers = self.request(requests, replies)
         self.raise_first_error(answers)
         return answers
 
     def execute_if(self, key: bytes, value: bytes | None, requests: Sequence[bytes]) -> bool:
-        """Execute requests in one transaction if a key has this value; return whether it had.
+        """Execute requests in one transaction if a key has this value; return whether they were executed.
 
-        Raises as raise_error() does, also for an error within the transaction.
+        An error reply, also one within the transaction, is passed to raise_error().
         """
         if self.request_or_raise(request(b"WATCH", key) + request(b"GET", key), 2)[1] != value:
             self.request_or_raise(request(b"UNWATCH"), 1)
@@ -151,13 +163,13 @@ class SinkConnection:
         return executed is not None
 
     def raise_first_error(self, replies: Sequence[object]) -> None:
-        """Raise the first error among replies, as raise_error() does."""
+        """Pass the first error among replies to raise_error(); return if there is none."""
         for reply in replies:
             if isinstance(reply, CommandError):
                 self.raise_error(str(reply))
 
     def raise_error(self, text: str) -> None:
-        """Raise the exception for an error reply: ServerUnavailable if a retry can succeed."""
+        """Raise ServerUnavailable for an error reply if a retry can succeed, else CommandError."""
         text = exec_abort_reason(text)
         self._connection.raise_if_unavailable(text, follow_ask=False)
         if text.startswith(DISK_ERROR_CODE):
@@ -197,7 +209,7 @@ class ChunkWriter:
         return self._connection
 
     def with_retries(self, work: Callable[[], Any], again: Callable[[], Any]) -> None:
-        """Run the work; whenever the connection is lost, run `again` over a new one."""
+        """Run `work`; after each lost connection run `again`, over a new connection."""
         while True:
             try:
                 work()

@@ -7,14 +7,15 @@ written come to another one, which has no marker yet. So two more keys belong to
     {orders}:headrace:sink:<query>:attempt     =  {"batch": 7, "attempt": "5f0c", "repeated": true}
     {orders}:headrace:sink:<query>:partitions  =  "0=5f0c 0:rows=4000 3=91ab "
 
-The first one names the execution of the batch that may write; each transaction watches it. The second one, to
-which tasks append, has the partitions with rows of the batch: the execution that has read these rows last,
-and the number of the partition's rows if all were read. In a repeated batch a task adds rows only after the
-tasks of all these partitions have found the same rows again. If one of them finds other rows, the batch
-fails and no task adds any.
+The first key names the execution of the batch that may write; each transaction watches it. Tasks append to
+the second key. It lists the partitions that have rows of the batch. For each one it has the execution that
+read the rows last, and the number of rows if all were read.
 
-A task cannot wait for ever: the others may need its place on the cluster. Then the rows of all partitions
-are compared when the batch is committed.
+In a repeated batch a task adds rows only after the tasks of all these partitions have found the same rows
+again. If one of them finds other rows, the batch fails and no task adds any.
+
+A task does not wait for ever, because the others may need its place on the cluster. After a task has stopped
+waiting, the rows of all partitions are compared when the batch is committed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from headrace.spark.sink.marker import Marker
 SUPERSEDED_KEPT = 50
 POLL_S = 0.05
 POLL_MAX_S = 1.0
-WAIT_S = 30.0  # without progress of the other tasks
+PROGRESS_TIMEOUT_S = 30.0  # how long to wait without progress of the other tasks
 WAIT_ENDED_FIELD = b"waited"  # a field of the partitions: the execution whose tasks wait no longer
 ROWS_SUFFIX = b":rows"
 
@@ -71,7 +72,12 @@ class AttemptGuard:
         return self._marker.query_key(stream) + b":partitions"
 
     def is_current(self, stream: bytes, value: bytes | None) -> bool:
-        """Return whether a value of the key is still the one under which this execution writes."""
+        """Return whether the attempt key still has the value under which this execution writes.
+
+        Args:
+            stream: the stream.
+            value: the value of the key now.
+        """
         return value is not None and value == self._current.get(stream)
 
     def repeated_streams(self) -> list[bytes]:
@@ -80,19 +86,19 @@ class AttemptGuard:
 
     def is_repeated(self, stream: bytes) -> bool:
         """Return whether an earlier execution may have written rows of the batch to the stream."""
-        return self._state(stream).repeated
+        return self._current_attempt(stream).repeated
 
-    def _state(self, stream: bytes) -> BatchAttempt:
-        state = BatchAttempt.parse(self._current[stream], self.attempt_key(stream))
-        assert state is not None
-        return state
+    def _current_attempt(self, stream: bytes) -> BatchAttempt:
+        attempt = BatchAttempt.parse(self._current[stream], self.attempt_key(stream))
+        assert attempt is not None
+        return attempt
 
     def rows_read_requests(self, stream: bytes) -> list[bytes]:
         """Return the requests that record that this execution has read the partition's rows."""
-        return self._partition_requests(stream, b"", self._marker.attempt.encode())
+        return self._partition_requests(stream, b"", self._marker.execution.encode())
 
     def row_count_requests(self, stream: bytes, rows: int) -> list[bytes]:
-        """Return the requests that record how many rows the partition has: all of them were read."""
+        """Return the requests that record the partition's number of rows, once all of them were read."""
         return self._partition_requests(stream, ROWS_SUFFIX, b"%d" % rows)
 
     def _partition_requests(self, stream: bytes, suffix: bytes, value: bytes) -> list[bytes]:
@@ -101,7 +107,7 @@ class AttemptGuard:
         return [request(b"APPEND", key, b"%b=%b " % (field, value)), request(b"PEXPIRE", key, ttl)]
 
     def parse_attempt(self, stream: bytes, value: bytes | None) -> BatchAttempt | None:
-        """Parse a value of the key. Raises UsageError if the query ID belongs to another checkpoint."""
+        """Parse the attempt key's value. Raises UsageError if the query ID belongs to another checkpoint."""
         marker, found = self._marker, BatchAttempt.parse(value, self.attempt_key(stream))
         if found and found.checkpoint and marker.checkpoint and found.checkpoint != marker.checkpoint:
             key = self.attempt_key(stream).decode(errors="backslashreplace")
@@ -145,11 +151,11 @@ class AttemptGuard:
         marker = self._marker
         if found.batch < marker.batch_id:
             return False
-        if marker.attempt in found.superseded:
+        if marker.execution in found.superseded:
             raise AttemptSuperseded(self._superseded_message())
-        if found.error and found.attempt == marker.attempt:
+        if found.error and found.attempt == marker.execution:
             raise RowsChanged(found.error)
-        return found.attempt == marker.attempt
+        return found.attempt == marker.execution
 
     def _superseded_message(self) -> str:
         return (
@@ -162,7 +168,7 @@ class AttemptGuard:
     ) -> bytes | None:
         """Set the key, unless it has changed; return its value."""
         marker, key = self._marker, self.attempt_key(stream)
-        new = BatchAttempt(marker.batch_id, marker.attempt, marker.checkpoint)
+        new = BatchAttempt(marker.batch_id, marker.execution, marker.checkpoint)
         requests: list[bytes] = []
         if found is not None and found.batch == marker.batch_id:
             earlier = (*found.superseded, found.attempt)[-SUPERSEDED_KEPT:]
@@ -174,14 +180,15 @@ class AttemptGuard:
         current: bytes | None = now
         return current
 
-    def _set_request(self, stream: bytes, attempt: BatchAttempt) -> bytes:
-        return request(b"SET", self.attempt_key(stream), attempt.encode(), b"PX", b"%d" % self._marker.ttl_ms)
+    def _set_request(self, stream: bytes, execution: BatchAttempt) -> bytes:
+        ttl = b"%d" % self._marker.ttl_ms
+        return request(b"SET", self.attempt_key(stream), execution.encode(), b"PX", ttl)
 
     def earlier_partition_record(self, connection: SinkConnection, stream: bytes) -> tuple[bool, int | None]:
         """Return what an earlier execution recorded of this partition.
 
         Returns:
-            Whether it recorded rows, and how many rows there are if it read all.
+            Whether an earlier execution recorded rows, and their number; None if it did not read all rows.
         """
         if not self.is_repeated(stream):
             return False, None
@@ -191,7 +198,7 @@ class AttemptGuard:
         return partition in fields, None if rows is None else int(rows)
 
     def record_rows_read(self, connection: SinkConnection, stream: bytes) -> None:
-        """Record that this execution has read the rows of this partition that are written.
+        """Record that this execution has read the rows of this partition that are already written.
 
         Raises:
             ConcurrentAttempt: if another execution was started, or another task has found other rows.
@@ -202,7 +209,7 @@ class AttemptGuard:
 
     def record_failure(self, connection: SinkConnection, stream: bytes, message: str) -> None:
         """Record an error, so that no task adds any more rows in this execution."""
-        error = replace(self._state(stream), error=message)
+        error = replace(self._current_attempt(stream), error=message)
         with suppress(HeadraceError, OSError):  # the task fails anyway
             connection.execute_if(
                 self.attempt_key(stream), self._current[stream], [self._set_request(stream, error)]
@@ -212,16 +219,18 @@ class AttemptGuard:
         """Return the other partitions whose rows were not read again yet; none if no task waits any more.
 
         Raises:
-            RowsChanged, AttemptSuperseded: as join_or_begin() does.
+            RowsChanged: if another task has found other rows.
+            AttemptSuperseded: if another execution of the batch was started.
+            UsageError: if the query ID belongs to another checkpoint.
         """
         requests = request(b"GET", self.attempt_key(stream)) + request(b"GET", self.partitions_key(stream))
         value, partitions = connection.request_or_raise(requests, 2)
         if not self.is_current(stream, value):
             self.join_or_begin(connection, stream, value)
         fields = _parse_fields(partitions)
-        if fields.get(WAIT_ENDED_FIELD) == self._marker.attempt.encode():
+        if fields.get(WAIT_ENDED_FIELD) == self._marker.execution.encode():
             return set()
-        return set(_unread(fields, self._marker)) - {b"%d" % self._marker.partition}
+        return set(_unread_partitions(fields, self._marker)) - {b"%d" % self._marker.partition}
 
     def stop_waiting(self, connection: SinkConnection, stream: bytes, left: set[bytes]) -> None:
         """Log a warning, and record that tasks of this execution no longer wait for unread partitions."""
@@ -230,11 +239,11 @@ class AttemptGuard:
             "again within %.0f seconds: the task continues. The commit checks them.",
             self._marker.batch_id,
             self._marker.query_id,
-            _listed(left),
+            _format_partitions(left),
             stream_name(stream),
-            WAIT_S,
+            PROGRESS_TIMEOUT_S,
         )
-        field = b"%b=%b " % (WAIT_ENDED_FIELD, self._marker.attempt.encode())
+        field = b"%b=%b " % (WAIT_ENDED_FIELD, self._marker.execution.encode())
         connection.request_or_raise(request(b"APPEND", self.partitions_key(stream), field), 1)
 
 
@@ -255,7 +264,7 @@ class PartitionWait:
             return True
         if left != self._left:
             self._left, self._since, self._pause = left, time.monotonic(), POLL_S
-        elif time.monotonic() - self._since > WAIT_S:
+        elif time.monotonic() - self._since > PROGRESS_TIMEOUT_S:
             self._guard.stop_waiting(connection, self._stream, left)
             return True
         time.sleep(self._pause)
@@ -277,9 +286,11 @@ def check_repeated_batch(servers: Servers, marker: Marker, streams: Iterable[str
 
     for stream in sorted(set(streams)):
         key = stream_key(stream)
-        left = _unread(_parse_fields(servers.with_retries(partial(read, guard.partitions_key(key)))), marker)
+        left = _unread_partitions(
+            _parse_fields(servers.with_retries(partial(read, guard.partitions_key(key)))), marker
+        )
         if left:
-            found = f"partitions {_listed(left)} had rows, and do not exist any more or have none"
+            found = f"partitions {_format_partitions(left)} had rows, and do not exist any more or have none"
             raise RowsChanged(rows_changed_message(marker, key, found))
 
 
@@ -289,11 +300,11 @@ def _parse_fields(value: bytes | None) -> dict[bytes, bytes]:
     return {name: content for name, _, content in fields}
 
 
-def _unread(fields: Mapping[bytes, bytes], marker: Marker) -> list[bytes]:
+def _unread_partitions(fields: Mapping[bytes, bytes], marker: Marker) -> list[bytes]:
     """Return the partitions whose rows another execution has read last."""
-    attempt = marker.attempt.encode()
-    return [field for field, seen in fields.items() if field.isdigit() and seen != attempt]
+    execution = marker.execution.encode()
+    return [field for field, seen in fields.items() if field.isdigit() and seen != execution]
 
 
-def _listed(partitions: Iterable[bytes]) -> str:
+def _format_partitions(partitions: Iterable[bytes]) -> str:
     return ", ".join(str(number) for number in sorted(map(int, partitions)))

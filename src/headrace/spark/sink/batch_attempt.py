@@ -48,7 +48,7 @@ class BatchAttempt:
 
     @classmethod
     def parse(cls, value: bytes | None, key: bytes) -> BatchAttempt | None:
-        """Parse a value of the key; None if there is no key. Raises CommandError if it is another value."""
+        """Parse the attempt key's value; None if there is no key. Raises CommandError if it is invalid."""
         if value is None:
             return None
         try:

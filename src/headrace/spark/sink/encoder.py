@@ -34,7 +34,7 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 BULK = cython.declare(cython.uchar, 36)  # $
 MINUS = cython.declare(cython.uchar, 45)
 POINT = cython.declare(cython.uchar, 46)
-DIGIT = cython.declare(cython.uchar, 48)
+ZERO = cython.declare(cython.uchar, 48)
 ID_SHOWN_BYTES_MAX = cython.declare(cython.Py_ssize_t, 60)  # bytes of a wrong ID in a message
 HEADER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 32)  # kind, 20 digits, two line ends
 NUMBER_BYTES_MAX = cython.declare(cython.Py_ssize_t, 64)  # bytes of a number as a bulk string
@@ -243,7 +243,7 @@ class ArrowCells:
             end = self._offset(i + 1)
         elif self.layout != FIXED_LAYOUT:
             return 0
-        if at == end or not (DIGIT <= self.values[at] <= DIGIT + 9 or self.values[at] == ARRAY):
+        if at == end or not (ZERO <= self.values[at] <= ZERO + 9 or self.values[at] == ARRAY):
             text: str = mem.to_bytes(self.values, at, min(end - at, ID_SHOWN_BYTES_MAX)).decode(
                 errors="replace"
             )
@@ -372,12 +372,12 @@ def _put_real(out: GrowableBuffer, v: cython.double) -> cython.Py_ssize_t:
     out.p[at] = POINT
     at += 1
     if decimals == 0:
-        out.p[at] = DIGIT
+        out.p[at] = ZERO
         return _end_number(out, begin, at + 1)
     whole %= unit
     while decimals > 0:
         unit //= 10
-        out.p[at] = (DIGIT + whole // unit) & 0xFF
+        out.p[at] = (ZERO + whole // unit) & 0xFF
         whole %= unit
         at += 1
         decimals -= 1
@@ -469,7 +469,7 @@ class XaddEncoder:
             self.rows_digest = digest
 
     def digest(self) -> int:
-        """Return the digest of the rows since start_digest(), and of those before: 64 bits."""
+        """Return the digest, 64 bits: of the rows since start_digest(), chained to the digest given to it."""
         return self.rows_digest
 
     def encode(

@@ -11,8 +11,9 @@ next chunk are sent together, so the server is never idle for long. After an une
 connection, another attempt of this task, a restarting server) the connection is closed, which discards
 queued chunks. Then each unconfirmed chunk is looked up by its marker, and its missing rows are written.
 
-With the option waitReplicas, WAIT follows each EXEC. A chunk is confirmed when the replicas have it, so a
-failover to one of them loses no confirmed rows, and rows that it does lose are written again.
+With the option waitReplicas, WAIT follows each EXEC. A chunk is confirmed when the replicas have it. So a
+failover to one of these replicas loses no confirmed rows. It may lose unconfirmed rows, which are written
+again.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class StreamWriteState:
 
     Attributes:
         marker_state: what the marker says, as it was last read.
-        is_verified: whether the task has read the same rows as those that the marker counts.
+        is_verified: whether the task has read the rows that the marker counts, and they were the same.
         may_add: whether all checks before adding rows have passed.
-        earlier_row_count: how many rows there were when an earlier execution read all; None if unknown.
+        earlier_row_count: the number of rows that an earlier execution read; None if it did not read all.
         marker_value: the marker's value after all accepted chunks.
     """
 
@@ -71,7 +72,7 @@ class ExactlyOnceWriter(ChunkWriter):
     ) -> None:
         super().__init__(servers, replicas)
         self._marker = marker
-        self._guard = AttemptGuard(marker) if marker.attempt else None
+        self._guard = AttemptGuard(marker) if marker.execution else None
         self._trim = tuple(trim)
         self._executing: RowChunk | None = None  # its EXEC was sent, and the reply is outstanding
         self._queued: RowChunk | None = None  # sent without EXEC
@@ -104,13 +105,13 @@ class ExactlyOnceWriter(ChunkWriter):
         replies = connection.request_or_raise(requests, size * len(streams))
         states: dict[bytes, StreamWriteState] = {}
         for at, stream in enumerate(streams):
-            kind, value, *attempt = replies[size * at : size * at + size]
+            kind, value, *execution = replies[size * at : size * at + size]
             if kind not in ("none", "stream"):
                 raise CommandError(f"WRONGTYPE The key {stream_name(stream)!r} holds a {kind}, not a stream.")
             if guard:
-                guard.parse_attempt(stream, attempt[0])
+                guard.parse_attempt(stream, execution[0])
             written = self._marker.parse_state(value, stream)
-            if guard and not written.is_final and not guard.join_or_begin(connection, stream, attempt[0]):
+            if guard and not written.is_final and not guard.join_or_begin(connection, stream, execution[0]):
                 written = replace(written, is_final=True)
             is_verified = written.rows == 0 or not self._marker.has_digest
             states[stream] = StreamWriteState(written, is_verified, marker_value=value)
@@ -156,12 +157,12 @@ class ExactlyOnceWriter(ChunkWriter):
         """Pass over rows that are written already, and check that they are the same rows.
 
         Args:
-            stream: their stream.
-            rows: how many of the task's rows were passed, including these.
-            digest: the digest of all of them.
+            stream: the stream of the rows.
+            rows: how many of the task's rows for the stream were passed over, including these.
+            digest: the digest of all rows that were passed over.
 
         Raises:
-            RowsChanged: if other rows are written.
+            RowsChanged: if the stream has other rows than these.
         """
         state = self._streams[stream]
         if rows == state.marker_state.rows and not state.is_verified:
@@ -279,7 +280,7 @@ class ExactlyOnceWriter(ChunkWriter):
         chunk.marker_before = state.marker_value
         done = self._marker.parse_state(chunk.marker_before, chunk.stream).rows
         if done < chunk.first_row:
-            raise confirmed_rows_lost(chunk, done)
+            raise confirmed_rows_lost_error(chunk, done)
         state.marker_value = self._value_after(chunk)
         self.unconfirmed.append(chunk)
         self.with_retries(lambda: self._advance(chunk), self._write_missing)
@@ -305,8 +306,9 @@ class ExactlyOnceWriter(ChunkWriter):
     def connection_for(self, stream: bytes) -> SinkConnection:
         """Return the connection; execute an empty transaction on a new one.
 
-        If the server rejects MULTI, it executes each row at once, and an attempt that fails between rows and
-        marker has rows added twice. So a missing permission is detected before the first row.
+        The reason: a server that rejects MULTI would execute each XADD at once. If the task then failed
+        before the marker was set, its rows would be added twice. The empty transaction detects a missing
+        permission before the first row is sent.
         """
         is_new = self._connection is None
         connection = super().connection_for(stream)
@@ -328,34 +330,35 @@ class ExactlyOnceWriter(ChunkWriter):
             self._check_watched(connection, self._queued)
             requests += EXEC_REQUEST + wait_request(self._replicas)
         if chunk is not None:
-            requests += self._watched_reads(chunk) + self._transaction(chunk)
+            requests += self._chunk_watch_requests(chunk) + self._transaction(chunk)
         self._executing, self._queued = self._queued, chunk
         connection.send(requests)
 
-    def _watch(self, stream: bytes, *more: bytes) -> bytes:
+    def _watch_requests(self, stream: bytes, *more: bytes) -> bytes:
         """Return the requests that watch and read the keys on which a chunk depends."""
         key = self._marker.key(stream)
         if self._guard is None:
             return request(b"WATCH", key, *more) + request(b"GET", key)
-        attempt = self._guard.attempt_key(stream)
-        return request(b"WATCH", key, attempt, *more) + request(b"GET", attempt) + request(b"GET", key)
+        execution_key = self._guard.attempt_key(stream)
+        watch = request(b"WATCH", key, execution_key, *more)
+        return watch + request(b"GET", execution_key) + request(b"GET", key)
 
-    def _watched_reads(self, chunk: RowChunk) -> bytes:
-        """Return the requests of _watch() for a chunk; the last ID must be checked if its rows have IDs."""
+    def _chunk_watch_requests(self, chunk: RowChunk) -> bytes:
+        """Return _watch_requests() for a chunk; the last ID must be checked if its rows have IDs."""
         if chunk.list_requested_ids is None:
-            return self._watch(chunk.stream)
-        return self._watch(chunk.stream, chunk.stream) + request(b"XINFO", b"STREAM", chunk.stream)
+            return self._watch_requests(chunk.stream)
+        return self._watch_requests(chunk.stream, chunk.stream) + request(b"XINFO", b"STREAM", chunk.stream)
 
     def _check_watched(self, connection: SinkConnection, chunk: RowChunk) -> None:
-        """Check the replies to _watched_reads(): the keys have the values at which the chunk begins."""
+        """Check that the keys of _chunk_watch_requests() have the values at which the chunk begins."""
         if self._guard is not None:
             replies = connection.await_replies(2)  # of WATCH and the first GET
             _raise_counted(connection, replies)
-            if not self._guard.is_current(chunk.stream, replies.last_string):
+            if not self._guard.is_current(chunk.stream, replies.last_reply_string):
                 raise ConcurrentAttempt("the batch has another execution")
         replies = connection.await_replies(1 if self._guard else 2)
         _raise_counted(connection, replies)
-        if replies.last_string != chunk.marker_before:
+        if replies.last_reply_string != chunk.marker_before:
             raise ConcurrentAttempt("the marker was changed by another attempt")
         if chunk.list_requested_ids is not None:
             self._check_last_id(connection, chunk, chunk.list_requested_ids)
@@ -380,11 +383,11 @@ class ExactlyOnceWriter(ChunkWriter):
         """Return the requests of a chunk's transaction, without EXEC."""
         requests = bytearray(MULTI_REQUEST)
         requests += chunk.requests
-        for each in self._after_rows(chunk):
+        for each in self._requests_after_rows(chunk):
             requests += each
         return requests
 
-    def _after_rows(self, chunk: RowChunk) -> list[bytes]:
+    def _requests_after_rows(self, chunk: RowChunk) -> list[bytes]:
         """Return the requests that come after the rows in a chunk's transaction."""
         key, ttl = self._marker.key(chunk.stream), b"%d" % self._marker.ttl_ms
         requests = [request(b"SET", key, self._value_after(chunk), b"PX", ttl)]
@@ -394,14 +397,16 @@ class ExactlyOnceWriter(ChunkWriter):
 
     def _confirm_executing_chunk(self, connection: SinkConnection, chunk: RowChunk) -> None:
         """Check the replies from MULTI to EXEC, and confirm the chunk."""
-        executed = chunk.row_count + 1 + len(self._after_rows(chunk))  # after MULTI, the rows and these
+        executed = (
+            chunk.row_count + 1 + len(self._requests_after_rows(chunk))
+        )  # after MULTI, the rows and these
         replies = connection.await_replies(executed + 1)
         whole = [text for reply, element, text in replies.errors if reply < executed or element < 0]
         if whole:
             connection.raise_error(whole[0])
         if replies.errors:
             self._handle_rejected_rows(chunk, [text for _, _, text in replies.errors])
-        if replies.last_is_null:
+        if replies.last_reply_is_null:
             raise ConcurrentAttempt("the marker was changed by another attempt")
         connection.check_wait_reply(self._replicas)
         self._executing = None
@@ -416,11 +421,11 @@ class ExactlyOnceWriter(ChunkWriter):
         """Look up how many rows of a chunk are written, and write the rest."""
         connection = self.connection_for(chunk.stream)
         state = self._streams[chunk.stream]
-        value, info = self._read_watched(connection, chunk)
+        value, info = self._watch_and_read(connection, chunk)
         written = self._marker.parse_state(value, chunk.stream)
         done = written.rows
         if done < chunk.first_row:
-            raise confirmed_rows_lost(chunk, done)
+            raise confirmed_rows_lost_error(chunk, done)
         if done > state.marker_state.rows:
             state.marker_state, state.is_verified = written, False
         if done >= chunk.end_row:
@@ -428,14 +433,14 @@ class ExactlyOnceWriter(ChunkWriter):
             connection.request(request(b"UNWATCH"), 1)
             connection.wait_for_replicas(self._replicas)
             if done == chunk.end_row:
-                self._compare(chunk.stream, written, chunk.digest_after)
+                self._check_concurrent_rows(chunk.stream, written, chunk.digest_after)
             return
         at = chunk.start + done - chunk.first_row
         before = chunk.digest_before
         if at > chunk.start:
             _, before = chunk.encode(chunk.start, at, before)
         if done:
-            self._compare(chunk.stream, written, before)
+            self._check_concurrent_rows(chunk.stream, written, before)
         if chunk.list_requested_ids is not None:
             check_requested_ids(connection, chunk.stream, info, chunk.list_requested_ids(at, chunk.stop))
         if at > chunk.start:
@@ -452,7 +457,7 @@ class ExactlyOnceWriter(ChunkWriter):
             )
         chunk.marker_before = value
         state.marker_value = self._value_after(chunk)
-        count = chunk.row_count + len(self._after_rows(chunk)) + 2  # with MULTI and EXEC
+        count = chunk.row_count + len(self._requests_after_rows(chunk)) + 2  # with MULTI and EXEC
         replies = connection.request(bytes(self._transaction(chunk) + EXEC_REQUEST), count)
         connection.raise_first_error(replies)
         if replies[-1] is None:
@@ -462,10 +467,10 @@ class ExactlyOnceWriter(ChunkWriter):
             self._handle_rejected_rows(chunk, errors)
         connection.wait_for_replicas(self._replicas)
 
-    def _read_watched(self, connection: SinkConnection, chunk: RowChunk) -> tuple[bytes | None, object]:
+    def _watch_and_read(self, connection: SinkConnection, chunk: RowChunk) -> tuple[bytes | None, object]:
         """Watch and read the keys of a chunk; return the marker's value, and XINFO's reply if it has IDs."""
         stream, guard = chunk.stream, self._guard
-        requests = self._watched_reads(chunk)
+        requests = self._chunk_watch_requests(chunk)
         count = 2 + (guard is not None) + (chunk.list_requested_ids is not None)
         replies = connection.request(requests, count)
         info = replies.pop() if chunk.list_requested_ids is not None else None
@@ -476,7 +481,7 @@ class ExactlyOnceWriter(ChunkWriter):
             raise ConcurrentAttempt("the batch has another execution")
         return replies[-1], info
 
-    def _compare(self, stream: bytes, written: MarkerState, digest: int | None) -> None:
+    def _check_concurrent_rows(self, stream: bytes, written: MarkerState, digest: int | None) -> None:
         """Check that rows which another attempt of this task has written meanwhile are the same."""
         state = self._streams[stream]
         if self._marker.has_digest and written.digest is not None and digest != written.digest:
@@ -510,7 +515,7 @@ def _raise_counted(connection: SinkConnection, replies: ReplyCounter) -> None:
         connection.raise_error(text)
 
 
-def confirmed_rows_lost(chunk: RowChunk, done: int) -> ConfirmedRowsLost:
+def confirmed_rows_lost_error(chunk: RowChunk, done: int) -> ConfirmedRowsLost:
     """Return the error for a marker with fewer rows than the server confirmed."""
     return ConfirmedRowsLost(
         f"The server confirmed {chunk.first_row} rows for {stream_name(chunk.stream)!r}, and now has {done}: "

@@ -7,8 +7,8 @@
 The transaction that adds the rows also sets it, so it is always consistent with the stream. Each stream that
 rows of a partition go to has a marker of its own. A marker expires 30 days after its last use.
 
-An attempt that is repeated reads its rows again, and skips those that the marker counts only if they have
-the same digest. The batch before is recorded because a checkpoint that lost its last commit repeats it.
+A repeated attempt reads its rows again. It skips the rows that the marker counts only if they have the same
+digest. The batch before is recorded because Spark repeats it if the checkpoint lost its last commit.
 
 A further part, `7:4000:<digest>:<reason>`, means that the server rejected some rows of a transaction, which
 Redis does not undo. Then no attempt can succeed, and every further one fails with the reason.
@@ -39,8 +39,8 @@ class MarkerState:
     """Which rows of a batch are written, according to a marker.
 
     Attributes:
-        rows: how many of the task's rows, from the first one on.
-        digest: their digest; None if it is unknown.
+        rows: how many of the task's rows are written, from the first one on.
+        digest: the digest of these rows; None if it is unknown.
         is_final: whether a later batch was begun, so that no row of this one may be added any more.
         batch_before: the finished batch before this one, as a part of the marker's value.
     """
@@ -60,7 +60,7 @@ class Marker:
         partition: the partition of its rows.
         batch_id: the number of the batch; later batches have larger numbers.
         ttl_ms: how many milliseconds after the last write the marker expires.
-        attempt: the execution of the batch, common to all its tasks; empty if there is only one task.
+        execution: the execution of the batch, common to all its tasks; empty if there is only one task.
         checkpoint: Spark's own ID of the streaming query, which a new checkpoint changes; empty if unknown.
     """
 
@@ -70,7 +70,7 @@ class Marker:
     partition: int = 0
     batch_id: int = 0
     ttl_ms: int = TTL_MS
-    attempt: str = ""
+    execution: str = ""
     checkpoint: str = ""
 
     def key(self, stream: bytes) -> bytes:
@@ -123,7 +123,7 @@ class Marker:
 
 
 def later_batch_message(marker: Marker, stream: bytes, batch: int) -> str:
-    """Return the error for a batch that comes after a later one."""
+    """Return the error for a batch that is written again after a later batch."""
     return (
         f"The stream {stream_name(stream)!r} has batch {batch} of the query {marker.query_id!r} already, so "
         f"batch {marker.batch_id} is not written. If this is a new query, or its checkpoint is new or was "

@@ -3,8 +3,8 @@
     EXEC                 WAIT 2 1000    how many replicas have everything that this connection has written
     SET … "" PX 1000     WAIT 2 1000    the same for what other connections wrote before
 
-If fewer replicas confirm in time, the server may be a former primary that no replica follows any more. So it
-counts as lost: the next connection asks the Sentinels again.
+If fewer replicas confirm in time, the server may be a former primary that no replica follows any more. So
+the connection counts as lost, and the next connection asks the Sentinels again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def wait_request(replicas: int) -> bytes:
 
 
 def barrier_write_request(stream: bytes) -> bytes:
-    """Return a request whose effect comes after all earlier ones, for WAIT to wait for."""
+    """Return a write that comes after all earlier writes: a WAIT after it also covers other connections."""
     return request(b"SET", companion_key_prefix(stream) + b":headrace:wait", b"", b"PX", b"%d" % WAIT_MS)
 
 

@@ -32,21 +32,21 @@ ARRAY = cython.declare(cython.uchar, 42)  # *
 @cython.final
 @cython.cclass
 class ReplyCounter(ReadBuffer):
-    """Counts RESP2 replies: expect(n), then feed() until count_replies().
+    """Counts RESP2 replies: expect(n), then feed() until received_all().
 
-    errors  (reply, element, text) of every error among them; element is -1 if the reply itself is one
-    last_string   the last reply if it is a string; None if it is null
-    last_is_null    whether the last reply is null
+    errors  (reply, element, text) of every error: two indexes; element is -1 if the reply is an error
+    last_reply_string   the last reply if it is a string; None if it is null
+    last_reply_is_null    whether the last reply is null
     strings the strings in the last reply, at any depth, if keep_strings is set
     """
 
     expected: cython.Py_ssize_t
     counted: cython.Py_ssize_t
-    elements_left: cython.longlong  # remaining elements of the current reply
+    reply_elements_left: cython.longlong  # remaining elements of the current reply
     next_element_index: cython.Py_ssize_t  # index of the next element in its reply; -1: the reply itself
     errors: list[tuple[int, int, str]]
-    last_string: bytes | None
-    last_is_null: cython.bint
+    last_reply_string: bytes | None
+    last_reply_is_null: cython.bint
     keep_strings: Public[cython.bint]
     strings: list[bytes]
 
@@ -54,11 +54,11 @@ class ReplyCounter(ReadBuffer):
         super().__init__()
         self.expected = 0
         self.counted = 0
-        self.elements_left = 1
+        self.reply_elements_left = 1
         self.next_element_index = -1
         self.errors = []
-        self.last_string = None
-        self.last_is_null = False
+        self.last_reply_string = None
+        self.last_reply_is_null = False
         self.keep_strings = False
         self.strings = []
 
@@ -68,13 +68,13 @@ class ReplyCounter(ReadBuffer):
         self.expected = replies
         self.counted = 0
         self.errors = []
-        self.last_string = None
-        self.last_is_null = False
+        self.last_reply_string = None
+        self.last_reply_is_null = False
         self.keep_strings = keep_strings
         self.strings = []
 
     @cython.ccall
-    def count_replies(self) -> cython.bint:
+    def received_all(self) -> cython.bint:
         """Count the received replies; return whether all have arrived. Raises ProtocolError."""
         while self.counted < self.expected and self._step():
             pass
@@ -92,19 +92,19 @@ class ReplyCounter(ReadBuffer):
         kind: cython.uchar = self.p[self.at]
         begin: cython.Py_ssize_t = self.at + 1
         size: cython.longlong
-        self.last_is_null = False
+        self.last_reply_is_null = False
         if kind in (BULK, ARRAY):
             size = self.parse_number(begin, end)
             if size < NULL_SIZE or size > (BULK_BYTES_MAX if kind == BULK else ARRAY_ELEMENTS_MAX):
                 raise ProtocolError("a reply with an invalid length")
             begin = end + 2
-            self.last_is_null = size == NULL_SIZE
-            if kind == BULK and not self.last_is_null:
+            self.last_reply_is_null = size == NULL_SIZE
+            if kind == BULK and not self.last_reply_is_null:
                 end = begin + size
                 if end + 2 > self.filled:
                     return False
-            if kind == ARRAY and not self.last_is_null:
-                self.elements_left += size
+            if kind == ARRAY and not self.last_reply_is_null:
+                self.reply_elements_left += size
         elif kind == ERROR:
             text: str = mem.to_bytes(self.p, begin, end - begin).decode(errors="replace")
             self.errors.append((self.counted, self.next_element_index, text))
@@ -113,17 +113,17 @@ class ReplyCounter(ReadBuffer):
         if self.keep_strings:
             if self.next_element_index < 0:
                 self.strings = []
-            if kind == BULK and not self.last_is_null:
+            if kind == BULK and not self.last_reply_is_null:
                 self.strings.append(mem.to_bytes(self.p, begin, end - begin))
         if self.next_element_index < 0:
-            self.last_string = (
-                None if self.last_is_null or kind == ARRAY else mem.to_bytes(self.p, begin, end - begin)
+            self.last_reply_string = (
+                None if self.last_reply_is_null or kind == ARRAY else mem.to_bytes(self.p, begin, end - begin)
             )
         self.at = end + 2
         self.next_element_index += 1
-        self.elements_left -= 1
-        if self.elements_left == 0:
-            self.elements_left = 1
+        self.reply_elements_left -= 1
+        if self.reply_elements_left == 0:
+            self.reply_elements_left = 1
             self.next_element_index = -1
             self.counted += 1
         return True

@@ -12,13 +12,14 @@ from headrace.spark.sink.at_least_once import SinkConnection
 
 
 class RowIdTooSmall(UsageError):
-    """The ID of a row is not above the stream's last ID, or not above that of the row before it."""
+    """The ID of a row is not above the stream's last ID, or not above the previous row's ID."""
 
 
 def last_id_from_xinfo(strings: list[bytes]) -> tuple[int, int]:
     """Return the last ID of a stream from the strings of a reply to XINFO STREAM; 0-0 if there are none.
 
-    The name comes before the first and the last entry, which may have a field of that name.
+    The first string `last-generated-id` is the name in the reply. The entries in the reply, which may have a
+    field of that name, come later.
     """
     if b"last-generated-id" not in strings:
         return parse_id(START)
@@ -38,7 +39,7 @@ def check_requested_ids(
 
     Raises:
         UsageError: for an ID that is too small or wrong, or if only some rows have one.
-        CommandError: if the reply is an error, except that the stream does not exist.
+        CommandError: if the reply is an error; not if it says that the stream does not exist.
     """
     last = parse_id(START)
     if isinstance(info, list):

@@ -49,7 +49,7 @@ class RowSender:
     Args:
         options: the options of the sink.
         marker: the identity of an exactly-once write; None delivers at least once.
-        assign_roles: returns the roles of a schema's columns; by default by their names.
+        assign_roles: returns the roles of a schema's columns; None for column_roles(), which uses names.
         chunk_rows: the maximum number of rows of one transaction.
         increasing_ids: whether the IDs are known to increase, so that only the first one is checked.
     """
@@ -115,7 +115,7 @@ class RowSender:
         """Wait until every row is confirmed; return how many rows the task added."""
         for writer in self._writers.values():
             writer.flush()
-        return self.confirmed_rows
+        return self.confirmed_row_count
 
     def finish(self) -> int:
         """Flush, and check that all rows of earlier attempts were read again; return how many were added.
@@ -129,7 +129,7 @@ class RowSender:
         return added
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """How many rows the task was given."""
         return sum(rows for rows, _ in self._sent.values())
 
@@ -142,7 +142,7 @@ class RowSender:
         return [stream_name(stream) for stream in found]
 
     @property
-    def confirmed_rows(self) -> int:
+    def confirmed_row_count(self) -> int:
         """How many rows of the task the servers have confirmed."""
         return sum(writer.confirmed_row_count for writer in self._writers.values())
 
@@ -189,8 +189,8 @@ class RowSender:
         self._encoder.set_prefix([b"XADD", stream, *self._trim_arguments])
         if self._has_digest:
             self._encoder.start_digest(digest)
-        ids = self._ids_of(batch, rows) if self._roles.entry_id is not None else None
-        encode = self._encode_again(batch, stream, rows)
+        ids = self._requested_ids_getter(batch, rows) if self._roles.entry_id is not None else None
+        encode = self._encode_function(batch, stream, rows)
         at = 0
         while at < count:
             written = writer.rows_done(stream) - base
@@ -208,7 +208,7 @@ class RowSender:
             at = stop
         self._sent[stream] = (base + count, digest)
 
-    def _encode_again(
+    def _encode_function(
         self, batch: pa.RecordBatch, stream: bytes, rows: list[int] | None
     ) -> Callable[[int, int, int | None], tuple[bytes | bytearray, int]]:
         """Return the function that encodes rows of a batch again, for RowChunk.encode."""
@@ -226,9 +226,10 @@ class RowSender:
 
         return encode
 
-    def _ids_of(
+    def _requested_ids_getter(
         self, batch: pa.RecordBatch, rows: list[int] | None
     ) -> Callable[[int, int], list[str | None]]:
+        """Return the function that returns the requested IDs of rows, for RowChunk.list_requested_ids."""
         column = batch.column(self._roles.entry_id)
 
         def ids(at: int, stop: int) -> list[str | None]:
@@ -246,22 +247,24 @@ class TaskResult:
 
     Attributes:
         added: how many entries it added: fewer than its rows if an earlier attempt added some.
-        rows: how many rows it was given.
+        row_count: how many rows it was given.
         repeated_streams: the streams to which an earlier execution may have written rows of the batch.
     """
 
     added: int
-    rows: int
+    row_count: int
     repeated_streams: tuple[str, ...] = ()
 
 
-def send_task(batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None) -> TaskResult:
+def send_batches_of_task(
+    batches: Iterable[pa.RecordBatch], options: Options, marker: Marker | None
+) -> TaskResult:
     """Send the batches of one task, and wait until all rows are confirmed."""
     sender = RowSender(options, marker)
     try:
         for batch in batches:
             sender.send(batch)
-        return TaskResult(sender.finish(), sender.rows, tuple(sender.repeated_streams))
+        return TaskResult(sender.finish(), sender.row_count, tuple(sender.repeated_streams))
     finally:
         sender.close()
 
@@ -304,7 +307,7 @@ def write_batches(
     """
     if isinstance(batches, pa.Table):
         batches = batches.to_batches()
-    return send_task(batches, sink_options(url, stream, options), marker).added
+    return send_batches_of_task(batches, sink_options(url, stream, options), marker).added
 
 
 def write_stream(
@@ -338,7 +341,7 @@ def write_stream(
     trim_arguments(parsed)
     column_roles(arrow_schema(df.schema), parsed)
     use_this_interpreter(df.sparkSession)
-    attempt = new_execution_id()
+    execution = new_execution_id()
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -349,10 +352,10 @@ def write_stream(
             query_id,
             context.partitionId() if context else 0,
             batch_id,
-            attempt=attempt,
+            execution=execution,
             checkpoint=checkpoint or "",
         )
-        result = send_task(batches, parsed, marker)
+        result = send_batches_of_task(batches, parsed, marker)
         yield pa.RecordBatch.from_pydict(
             {
                 "added": pa.array([result.added]),
@@ -364,5 +367,5 @@ def write_stream(
     repeated = [each for row in results for each in row["repeated"]]
     if repeated:
         with parsed.servers() as servers:
-            check_repeated_batch(servers, Marker(query_id, 0, batch_id, attempt=attempt), repeated)
+            check_repeated_batch(servers, Marker(query_id, 0, batch_id, execution=execution), repeated)
     return sum(row["added"] for row in results)

@@ -26,7 +26,7 @@ from headrace.spark.sink.attempts import check_repeated_batch, new_execution_id
 from headrace.spark.sink.column_roles import ColumnRoles, arrow_schema, column_roles
 from headrace.spark.sink.marker import Marker
 from headrace.spark.sink.overwrite import StreamReplacement
-from headrace.spark.sink.sender import QUERY_ID_PROPERTY, TaskResult, send_task, trim_arguments
+from headrace.spark.sink.sender import QUERY_ID_PROPERTY, TaskResult, send_batches_of_task, trim_arguments
 from headrace.spark.source.range_reader import warn_if_interpreted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class HeadraceWriter(DataSourceArrowWriter):
                 options.servers(), options.stream, uuid.uuid4().hex, options.wait_replicas
             )
             self._options = replace(options, stream=self._replacement.temporary_stream)
-        self._marker = Marker(options.query_id or "", attempt=new_execution_id())
+        self._marker = Marker(options.query_id or "", execution=new_execution_id())
         if overwrite or options.query_id is None:  # needed only for the attempts of this job
             self._marker = Marker(f"job-{uuid.uuid4().hex}", ttl_ms=DAY_MS)
 
@@ -96,8 +96,8 @@ class HeadraceWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         marker = replace(self._marker, partition=context.partitionId() if context else 0)
         if self._replacement is None and self._options.delivery != "exactly-once":
-            return TaskCommitMessage(send_task(iterator, self._options, None))
-        written = TaskCommitMessage(send_task(iterator, self._options, marker), marker)
+            return TaskCommitMessage(send_batches_of_task(iterator, self._options, None))
+        written = TaskCommitMessage(send_batches_of_task(iterator, self._options, marker), marker)
         if self._replacement is not None:
             self._replacement.set_expiry()
         return written
@@ -110,7 +110,7 @@ class HeadraceWriter(DataSourceArrowWriter):
             HeadraceError: if the new stream lacks rows.
         """
         if self._replacement is not None:
-            rows = sum(m.result.rows for m in messages if isinstance(m, TaskCommitMessage))
+            rows = sum(m.result.row_count for m in messages if isinstance(m, TaskCommitMessage))
             self._replacement.commit(rows, bool(trim_arguments(self._options)))
         _check_repeated(self._options, messages)
 
@@ -132,13 +132,13 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
             )
         checked_sink_columns(options, schema)
         self._options = options
-        self._attempt = new_execution_id()
+        self._execution = new_execution_id()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Add the rows of one task."""
         warn_if_interpreted()
         marker = self._marker()
-        return TaskCommitMessage(send_task(iterator, self._options, marker), marker)
+        return TaskCommitMessage(send_batches_of_task(iterator, self._options, marker), marker)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Check the partitions of a repeated batch.
@@ -161,7 +161,7 @@ class HeadraceStreamWriter(DataSourceStreamArrowWriter):
                 query,
                 context.partitionId(),
                 int(batch),
-                attempt=self._attempt,
+                execution=self._execution,
                 checkpoint=checkpoint or "",
             )
         warning = (

@@ -10,8 +10,8 @@ If values did not fit their columns, the reply begins with *7, and an array with
 precedes $n.
 
 The header contains the last ID of the batch, so the next batch is requested before this one has arrived.
-Rows, losses and errors are the same as in range_reader. That one is used where the server has no XARROW, or
-if a column needs Python to be read.
+Rows, losses and errors are the same as in range_reader, which is used if the server has no XARROW, or if a
+column needs Python to be read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMAND = "XARROW"
-HEADER_BYTES = 2048  # of the first receive; a header has about 80, an error about 300
+FIRST_RECEIVE_BYTES = 2048  # of the first receive; a header has about 80, an error about 300
 HEADER_BYTES_MAX = 1 << 20
 MESSAGE_BYTES_MAX = 1 << 33  # an entry may have a gigabyte, and be in the message three times
 NUMBER_BYTES_MAX = 20  # a type byte and the digits of 64 bits
@@ -72,7 +72,7 @@ def make_range_reader(
 
 
 def column_arguments(layout: ColumnLayout) -> list[bytes] | None:
-    """Return the arguments name, type, name, type ... of XARROW; None if it lacks the type of a column."""
+    """Return XARROW's arguments name, type, name, type ...; None if XARROW cannot return the columns."""
     arguments = []
     for spec in layout.specs:
         if spec.kind == "stream":
@@ -106,18 +106,18 @@ def supports_arrow(url: str, reconnect_timeout: float | None = None, read_from: 
 class ReplyHeader:
     """The header of a reply. The first bytes of its message are at message_offset of the receive buffer.
 
-    has_more: whether entries of the range are left. dropped: how many malformed entries were omitted.
-    misfits: for each column, how many values did not fit; empty if all did.
+    has_more: whether entries of the range are left. dropped_entries: how many malformed entries were omitted.
+    misfit_counts: for each column, how many values did not fit; empty if all did.
     """
 
     last_id: str | None
     anchor_lost: bool
     has_more: bool
     dropped_entries: int
-    rows: int
+    row_count: int
     message_bytes: int
     message_offset: int
-    misfits: list[int] = field(default_factory=list)
+    misfit_counts: list[int] = field(default_factory=list)
 
 
 def parse_header(data: bytes) -> ReplyHeader | None:
@@ -181,18 +181,22 @@ class ArrowRangeReader:
             while more:
                 header, message = self._next_reply()
                 if header.anchor_lost:
-                    number = self._range.start_number if self._after == self._range.after else None
+                    number = self._range.after_number if self._after == self._range.after else None
                     self._loss_detector.check_anchor(self._after, number)
                 if header.last_id is not None:
                     self._after, self._anchored = header.last_id, True
                 dropped += header.dropped_entries
-                if len(header.misfits) not in (0, len(misfits)):
-                    raise ProtocolError(f"counts of {len(header.misfits)} columns instead of {len(misfits)}")
-                if header.misfits:
-                    misfits = [before + now for before, now in zip(misfits, header.misfits, strict=True)]
+                if len(header.misfit_counts) not in (0, len(misfits)):
+                    raise ProtocolError(
+                        f"counts of {len(header.misfit_counts)} columns instead of {len(misfits)}"
+                    )
+                if header.misfit_counts:
+                    misfits = [
+                        before + now for before, now in zip(misfits, header.misfit_counts, strict=True)
+                    ]
                 more = header.has_more and self._after != self._range.upto
-                if header.rows:
-                    yield self._assembler.make_batch(header.rows, message)
+                if header.row_count:
+                    yield self._assembler.make_batch(header.row_count, message)
             self._loss_detector.check_end(self._after)
             part = self._range
             if dropped:
@@ -226,7 +230,7 @@ class ArrowRangeReader:
     def _receive_reply(self, connection: RawConnection) -> tuple[ReplyHeader, pa.Buffer]:
         import pyarrow as pa
 
-        buffer = bytearray(HEADER_BYTES)
+        buffer = bytearray(FIRST_RECEIVE_BYTES)
         view = memoryview(buffer)
         n = connection.receive(view)
         while (header := self._parse_header(connection, bytes(view[:n]))) is None:
@@ -300,7 +304,11 @@ class ServerBatchReader:
         self._server_schema = pa.schema([field for field, sent in fields if sent])
 
     def make_batch(self, rows: int, message: pa.Buffer) -> pa.RecordBatch:
-        """Return a batch that uses the memory of the message. Raises ProtocolError if it is not one."""
+        """Return a batch that uses the memory of the message.
+
+        Raises:
+            ProtocolError: if the message is not a record batch with `rows` rows.
+        """
         import pyarrow as pa
 
         try:

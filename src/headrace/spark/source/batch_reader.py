@@ -59,7 +59,7 @@ class BaseReader:
     def _last_ids(self) -> Offsets:
         """Return the last ID of each stream that exists."""
         found = stream_states(self._servers, self._streams())
-        self._end_positions = {stream: each.position for stream, each in found.items()}
+        self._end_positions = {stream: each.end_position for stream, each in found.items()}
         return sorted_offsets({stream: each.last_id for stream, each in found.items()})
 
     def _plan(

@@ -49,7 +49,7 @@ class LossDetector:
     def check_anchor(self, anchor: str, number: int | None, first_id: str | None = None) -> None:
         """Report a loss if entries after a missing anchor were trimmed.
 
-        There is none if only the anchor was deleted, or if nothing after it was trimmed.
+        Report none if only the anchor was deleted, or if nothing after the anchor was trimmed.
 
         Args:
             anchor: the ID of the anchor.
@@ -89,7 +89,11 @@ class LossDetector:
         return deleted is None or parse_id(deleted) > parse_id(self._range.after)
 
     def check_end(self, last: str) -> None:
-        """Report a loss if the range was read only up to `last`, or its stream was recreated."""
+        """Report a loss if the end of the range was trimmed or taken back, or the stream was recreated.
+
+        Args:
+            last: the last ID of the range that was read.
+        """
         part = self._range
         is_whole = last == part.upto
         if is_whole and part.expected_position is None:

@@ -87,7 +87,11 @@ class HeadraceSource(DataSource):
         return (PushdownReader if is_pushdown_worker() else HeadraceReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the stream reader. In Spark's worker for it, an error is raised by the reader's methods."""
+        """Return the stream reader; in Spark's streaming worker, on error, a FailedStreamReader.
+
+        Raises:
+            HeadraceError: for wrong options or columns, outside of the streaming worker.
+        """
         from headrace.spark.options import parse_options
         from headrace.spark.source.stream_reader import HeadraceStreamReader
 

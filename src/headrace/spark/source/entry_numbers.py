@@ -1,9 +1,8 @@
 """Track the numbers of the IDs at which a query's batches end: they give its lag without counting entries.
 
-The number of an ID is how many entries were ever added up to it. XINFO STREAM gives those of a stream's last
-and first entry (stream_state.py). A micro-batch that is
-limited to n entries ends n after its start. So if a query starts at either end of the stream, the number of
-every offset is known:
+The number of an ID is how many entries were ever added up to it. XINFO STREAM gives the numbers of a stream's
+last and first entry (stream_state.py). A micro-batch that is limited to n entries ends n after its start. So
+if a query starts at either end of the stream, the number of every offset is known:
 
     number   0                       4000       4300                  9000
              |-- trimmed or read ----|-- batch --|------ lag ---------|
@@ -44,7 +43,7 @@ class EntryNumbers:
         return number.value if number and number.exact else None
 
     def proven_number_or_minimum(self, stream: str, entry_id: str) -> tuple[int, bool] | None:
-        """Return the number of an ID and True, or a minimum and False; None if nothing is proven."""
+        """Return the number of an ID and True, or a proven minimum of it and False; None if unknown."""
         number = self.exact_number(stream, entry_id)
         if number is not None:
             return number, True
@@ -54,10 +53,10 @@ class EntryNumbers:
     def load_positions(self, positions: Mapping[str, Position]) -> None:
         """Record the numbers in the positions of a checkpoint."""
         for stream, each in positions.items():
-            if each.number is not None and each.number_is_exact:
-                self._record(stream, each.id, EntryNumber(each.number, True))
-            elif each.number is not None:
-                self._minimum_numbers.setdefault(stream, {})[each.id] = each.number
+            if each.entry_number is not None and each.entry_number_is_exact:
+                self._record(stream, each.id, EntryNumber(each.entry_number, True))
+            elif each.entry_number is not None:
+                self._minimum_numbers.setdefault(stream, {})[each.id] = each.entry_number
 
     def forget(self, stream: str) -> None:
         """Forget the numbers of all entries of a stream, because it was recreated."""
@@ -65,9 +64,9 @@ class EntryNumbers:
         self._minimum_numbers.pop(stream, None)
 
     def number_at(self, stream: str, entry_id: str, state: StreamState) -> EntryNumber | None:
-        """Return how many entries the stream had been given up to and including an ID; None if unknown.
+        """Return how many entries were ever added up to and including an ID; None if unknown.
 
-        For an ID before the first entry: as many as were trimmed.
+        For an ID before the first entry, this is the number of entries that were trimmed.
         """
         first = state.first_number
         if first is not None and (state.first_id is None or parse_id(entry_id) < parse_id(state.first_id)):
@@ -85,8 +84,8 @@ class EntryNumbers:
             else None
         )
 
-    def record_last_ids(self, states: Mapping[str, StreamState]) -> None:
-        """Record the number of each stream's last ID: all entries that were ever added."""
+    def record_last_numbers(self, states: Mapping[str, StreamState]) -> None:
+        """Record each stream's count of added entries as the number of its last ID."""
         for stream, state in states.items():
             if state.entries_added is not None:
                 self._record(stream, state.last_id, EntryNumber(state.entries_added, True))
@@ -95,10 +94,19 @@ class EntryNumbers:
         """Record an estimated number of an ID."""
         self._record(stream, entry_id, EntryNumber(max(0, round(number)), False))
 
-    def record_count(
+    def record_number_after(
         self, stream: str, after: str, upto: str, count: int, state: StreamState, later: StreamState | None
     ) -> None:
-        """Record the number of an ID that is `count` entries after another."""
+        """Record the number of the ID `upto`, which is `count` entries after the ID `after`.
+
+        Args:
+            stream: the stream.
+            after: an ID.
+            upto: a later ID.
+            count: the number of entries after `after`, up to `upto`.
+            state: the stream before the entries were counted.
+            later: the stream after they were counted; None if it no longer exists.
+        """
         position = self.number_at(stream, after, state)
         if position:
             deleted = state.max_deleted_id is None or parse_id(state.max_deleted_id) > parse_id(after)

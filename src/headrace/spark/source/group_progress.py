@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 class GroupProgress:
     """The group of the option groupId. Without that option all methods do nothing.
 
-    A group that only Spark uses is set to the position of the query, and moved back if that restarts earlier.
+    A group that only Spark uses is set to the position of the query. It is moved back if the query restarts
+    at an earlier position.
     A shared group (acknowledgeOnCommit) is never moved back. Its pending entries that Spark has read are
     acknowledged.
     """
@@ -66,7 +67,7 @@ class GroupProgress:
             return
         self._published = self._published | changed
         try:
-            self._set_groups(self._ahead_of_group(changed) if self._shared else changed, create)
+            self._set_groups(self._offsets_after_group(changed) if self._shared else changed, create)
             if self._shared:
                 self._acknowledge_range(changed)
         except GROUP_ERRORS as failure:
@@ -100,18 +101,18 @@ class GroupProgress:
                 f"XGROUP {subcommand}", stream_key(stream), self._group, offsets[stream], *read
             )
 
-        return self._servers.request(sorted_offsets(offsets), enqueue)
+        return self._servers.request_each(sorted_offsets(offsets), enqueue)
 
     def _warn_failed(self, stream: str, reply: object) -> None:
         """Warn about an error reply, except for a stream that does not exist (yet)."""
         if isinstance(reply, Exception) and "key to exist" not in str(reply).lower():
             self._warn_once(f"The group {self._group} of the stream {stream!r} cannot be set: {reply}")
 
-    def _ahead_of_group(self, offsets: Offsets) -> Offsets:
+    def _offsets_after_group(self, offsets: Offsets) -> Offsets:
         """Return the offsets that are after the group's last-delivered-id."""
         group = str(self._group).encode()
         ahead = {}
-        for stream, found in self._servers.request(
+        for stream, found in self._servers.request_each(
             offsets, lambda pipe, s: pipe.xinfo_groups(stream_key(s))
         ).items():
             reached = START
@@ -138,11 +139,11 @@ class GroupProgress:
                 stream_key(stream), self._group, f"({lows[stream]}", highs[stream], PENDING_PAGE
             )
 
-        found = self._servers.request(lows, enqueue)
+        found = self._servers.request_each(lows, enqueue)
         return {s: [e["message_id"] for e in page] for s, page in found.items() if isinstance(page, list)}
 
     def _acknowledge_page(self, pages: Mapping[str, list[bytes]]) -> None:
-        replies = self._servers.request(
+        replies = self._servers.request_each(
             pages, lambda pipe, s: pipe.xack(stream_key(s), self._group, *pages[s])
         )
         for stream, reply in replies.items():

@@ -70,7 +70,7 @@ def progress(query: Any) -> QueryProgress | None:
     for source in sources:
         ends = _as_dict(source["endOffset"])
         for stream, latest in _as_dict(source["latestOffset"]).items():
-            streams[stream] = _stream(ends.get(stream, START), latest)
+            streams[stream] = _stream_progress(ends.get(stream, START), latest)
     return QueryProgress(
         sum(int(source["numInputRows"]) for source in sources),
         sum(float(source["processedRowsPerSecond"]) for source in sources),
@@ -78,7 +78,7 @@ def progress(query: Any) -> QueryProgress | None:
     )
 
 
-def _stream(offset: str, latest: Mapping[str, Any]) -> StreamProgress:
+def _stream_progress(offset: str, latest: Mapping[str, Any]) -> StreamProgress:
     read_to = parse_position(offset).id
     seconds = max(0, parse_id(latest["id"])[0] - parse_id(read_to)[0]) / 1000 if read_to != START else None
     return StreamProgress(read_to, latest["id"], latest["lag"], latest["lagBytes"], seconds)

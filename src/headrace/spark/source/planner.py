@@ -54,7 +54,7 @@ class OffsetRange:
 
     upto               at most the stream's last ID, so if that is lower later, entries were lost
     anchored           whether `after` was an entry at planning time, and so must still exist
-    start_number       how many entries had been added to the stream up to `after`; None if unknown
+    after_number       how many entries had been added to the stream up to `after`; None if unknown
     expected_position  a position that the stream had reached at planning time; detects recreated streams
     """
 
@@ -62,15 +62,15 @@ class OffsetRange:
     after: str
     upto: str
     anchored: bool
-    start_number: int | None = None
+    after_number: int | None = None
     expected_position: Position | None = None
 
 
 @dataclass(frozen=True)
 class RangeEstimate:
-    """The number of entries with IDs from low up to, not including, high; both are results of id_to_int().
+    """The number of entries with IDs in [low, high); both bounds are results of id_to_int().
 
-    exact: they were counted, not estimated.
+    exact: whether the entries were counted, not estimated.
     """
 
     low: int
@@ -93,7 +93,7 @@ def plan_ranges(
     chosen_starts: Mapping[str, str] | None = None,
     expected_positions: Mapping[str, Position] | None = None,
 ) -> list[OffsetRange]:
-    """Return the tasks that read every entry from start to end once. Streams without new entries have none.
+    """Return tasks that read each entry from start to end once; none for streams without new entries.
 
     Args:
         chosen_starts: start IDs that options chose. They need not be entries, so they are not anchors.
@@ -104,10 +104,11 @@ def plan_ranges(
     unread = [s for s in end if parse_id(end[s]) > parse_id(start.get(s, START))]
     probes, min_entries = _probe_budget(options)
     estimates = run_in_rounds(
-        servers, {s: estimate_range(s, start.get(s, START), end[s], probes, min_entries) for s in unread}
+        servers,
+        {s: range_estimate_steps(s, start.get(s, START), end[s], probes, min_entries) for s in unread},
     )
     shares = _tasks_per_stream({s: _total_entries(estimates[s]) for s in unread}, options)
-    cuts = run_in_rounds(servers, {s: split_points(s, estimates[s], shares[s]) for s in unread})
+    cuts = run_in_rounds(servers, {s: split_point_steps(s, estimates[s], shares[s]) for s in unread})
     ranges = []
     for stream in unread:
         after = start.get(stream, START)
@@ -171,7 +172,7 @@ def _tasks_per_stream(entry_counts: dict[str, float], options: Options) -> dict[
     return shares
 
 
-def estimate_range(
+def range_estimate_steps(
     stream: str, after: str, upto: str, probes: int, min_entries: int = 0
 ) -> ProbeSteps[list[RangeEstimate]]:
     """Estimate how the entries of a range are distributed; yields commands, and is sent their replies.
@@ -202,7 +203,7 @@ def estimate_range(
         return [RangeEstimate(low, high, 1.0, False)]
     window = max(2, min(PROBE_ENTRIES_MAX, PROBES_BYTES // (probes * entry_bytes)))
     probes = max(4, min(probes, PROBES_BYTES // (window * entry_bytes)))
-    estimates = yield from _probe(stream, _split_evenly(low, high, probes), window)
+    estimates = yield from _probe_steps(stream, _split_evenly(low, high, probes), window)
     for _ in range(PROBE_ROUNDS - 1):
         average = _total_entries(estimates) / probes
         again = [s for s in estimates if not s.exact and s.entry_count > average]
@@ -210,7 +211,7 @@ def estimate_range(
             break
         kept = [s for s in estimates if s.exact or s.entry_count <= average]
         pieces = [piece for s in again for piece in _split_evenly(s.low, s.high, 4)]
-        estimates = sorted(kept + (yield from _probe(stream, pieces, window)), key=lambda s: s.low)
+        estimates = sorted(kept + (yield from _probe_steps(stream, pieces, window)), key=lambda s: s.low)
     return estimates
 
 
@@ -234,7 +235,7 @@ def _entry_bytes(entry: Any) -> int:
     return sum(len(name) + len(value) for name, value in entry[1].items())
 
 
-def _probe(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeSteps[list[RangeEstimate]]:
+def _probe_steps(stream: str, pieces: list[tuple[int, int]], window: int) -> ProbeSteps[list[RangeEstimate]]:
     """Probe the start of each piece, then the end of the pieces not counted by this: two round trips."""
     heads = yield [
         ("XRANGE", stream_key(stream), _int_to_id(low), _int_to_id(high - 1), "COUNT", window)
@@ -292,7 +293,7 @@ def _estimate_piece(
     return [part for part in parts if part.low < part.high]
 
 
-def split_points(stream: str, estimates: list[RangeEstimate], parts: int) -> ProbeSteps[list[str]]:
+def split_point_steps(stream: str, estimates: list[RangeEstimate], parts: int) -> ProbeSteps[list[str]]:
     """Return the IDs, in order, that split the range into about even parts; at most parts - 1 IDs."""
     if parts < 2 or not estimates:
         return []

@@ -59,7 +59,7 @@ class RangeReader:
         self._loss_detector = LossDetector(part, options, self._servers)
         self._after = part.after  # the last tokenized entry, or where the range begins
         self._anchored = part.anchored
-        self._last_numbered = (part.after, part.start_number)  # an entry and its number, as far as counted
+        self._last_numbered = (part.after, part.after_number)  # an entry and its number, as far as counted
         self._adaptive_count = AdaptiveCount(options.entries_per_fetch)
         self._requested_count = 0
         self._page_bytes = 0
@@ -78,13 +78,17 @@ class RangeReader:
                     continue
                 while not decoder.decode(self._rows_max, BATCH_BYTES):
                     yield self._builder.take(decoder)
-                if decoder.tracks_rows and decoder.rows:  # it needs the reply bytes that the rows come from
+                if (
+                    decoder.tracks_rows and decoder.row_count
+                ):  # it needs the reply bytes that the rows come from
                     yield self._builder.take(decoder)
-            if decoder.rows:
+            if decoder.row_count:
                 yield self._builder.take(decoder)
-            if decoder.dropped:
-                log.warning("%d malformed entries of %s were left out", decoder.dropped, self._range.stream)
-            part, misfits = self._range, decoder.misfits()
+            if decoder.dropped_entries:
+                log.warning(
+                    "%d malformed entries of %s were left out", decoder.dropped_entries, self._range.stream
+                )
+            part, misfits = self._range, decoder.misfit_counts()
             report_misfits(
                 part.stream, f"{part.after} {part.upto}", self._layout, misfits, self._options.mode
             )

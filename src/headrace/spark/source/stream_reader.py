@@ -26,7 +26,7 @@ from headrace.positions.position import (
     Positions,
     ids_by_stream,
     parse_positions,
-    read_ids_by_stream,
+    reached_ids_by_stream,
 )
 from headrace.positions.recreation import RecreationDetector
 from headrace.positions.stream_state import StreamState
@@ -73,7 +73,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             found, _ = self._observe({})
             self._subscription.check_assigned(found)
             self._initial_offset = resolve_offsets(
-                self._start_offsets(), {s: str(each.position) for s, each in found.items()}
+                self._start_offsets(), {s: str(each.end_position) for s, each in found.items()}
             )
         return dict(self._initial_offset)
 
@@ -91,7 +91,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         A recreated stream begins a new generation, and is read from its beginning.
         """
         start = sorted_offsets(start)
-        self._servers.wait_for_replica(read_ids_by_stream(parse_positions(start)))
+        self._servers.wait_for_replica(reached_ids_by_stream(parse_positions(start)))
         states, begin = self._observe(parse_positions(start))
         after = ids_by_stream(begin)
         self._group_progress.set_start(after)
@@ -104,7 +104,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             if not self._servers.wait_for_entries(
                 {s: after.get(s, START) for s in self._streams()}, IDLE_BLOCK_MS
             ):
-                return self._offsets(begin, after)
+                return self._checkpoint_offsets(begin, after)
             states, begin = self._observe(begin)
             after = ids_by_stream(begin)
             end = self._available_end(after, states)
@@ -114,9 +114,9 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             )
             if self._planned_end == after and self._available_now_target is None:
                 time.sleep(IDLE_BLOCK_MS / 1000)
-        return self._offsets(begin, self._planned_end)
+        return self._checkpoint_offsets(begin, self._planned_end)
 
-    def _offsets(self, begin: Positions, end: Offsets) -> dict[str, str]:
+    def _checkpoint_offsets(self, begin: Positions, end: Offsets) -> dict[str, str]:
         """Convert the IDs in end to positions, which identify the streams, in the checkpoint's form."""
         numbers = {
             s: n for s, i in end.items() if (n := self._numbers.proven_number_or_minimum(s, i)) is not None
@@ -154,7 +154,7 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             self._reset_stream(stream, states[stream])
         self._numbers.load_positions(begin)
         self._numbers.drop_before(ids_by_stream(begin))
-        self._numbers.record_last_ids(states)
+        self._numbers.record_last_numbers(states)
         return states, begin
 
     def _reset_stream(self, stream: str, state: StreamState) -> None:
@@ -207,7 +207,9 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
         after = ids_by_stream(begin)
         self._group_progress.set_start(after)
         numbers = {
-            s: each.number for s, each in begin.items() if each.number is not None and each.number_is_exact
+            s: each.entry_number
+            for s, each in begin.items()
+            if each.entry_number is not None and each.entry_number_is_exact
         }
         ranges = self._plan(after, ids_by_stream(good), self._start_offsets(), numbers, good)
         return [InputPartition(part) for part in ranges]
@@ -218,11 +220,11 @@ class HeadraceStreamReader(BaseReader, DataSourceStreamReader, SupportsTriggerAv
             yield from self._read_range(partition.value)
 
     def positions_of(self, reached: Offsets, end: Positions) -> Positions:
-        """Return the positions of IDs that a part of a batch reaches.
+        """Return the positions that belong to the IDs at which a part of a batch ends.
 
         Args:
-            reached: The last ID of each stream.
-            end: The end of the batch.
+            reached: The last ID of the part in each stream.
+            end: The positions at the end of the batch.
         """
         inner = {s: Position(i, generation=end[s].generation) for s, i in reached.items() if end[s].id != i}
         return {s: end[s] for s in reached if s not in inner} | self._recreation_detector.with_fingerprints(

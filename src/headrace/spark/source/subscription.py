@@ -38,7 +38,7 @@ class Subscription:
         if self._pattern is not None:
             now = time.monotonic()
             if self._scanned_at is None or now - self._scanned_at >= self._interval:
-                self._streams = tuple(self._servers.scan(self._pattern))
+                self._streams = tuple(self._servers.matching_streams(self._pattern))
                 self._scanned_at = now
         return self._streams
 

@@ -27,9 +27,9 @@ from headrace.positions.offsets import Offsets, sorted_offsets
 from headrace.positions.stream_state import StreamState, stream_states
 from headrace.spark.options import Options
 from headrace.spark.source.entry_numbers import EntryNumbers
-from headrace.spark.source.planner import estimate_range, nth_id, run_in_rounds
+from headrace.spark.source.planner import nth_id, range_estimate_steps, run_in_rounds
 
-FEW_PROBES = 8
+BACKLOG_PROBES = 8
 SIZES_TTL_S = 10.0  # how long the reply to MEMORY USAGE is used
 
 
@@ -75,7 +75,7 @@ class AdmissionControl:
         if not isinstance(limit, ReadAllAvailable):
             # The estimate may need requests, and not every limit needs it.
             backlogs = functools.cache(lambda: self._backlogs(start, last, states, unread))
-            if wait and self._is_below_minimum(backlogs):
+            if wait and self._must_delay_batch(backlogs):
                 return start
             max_entries = self._max_entries(limit, states, unread, backlogs)
             if max_entries is not None:
@@ -83,7 +83,8 @@ class AdmissionControl:
         self._last_batch_time = time.monotonic()
         return end
 
-    def _is_below_minimum(self, backlogs: Callable[[], dict[str, float]]) -> bool:
+    def _must_delay_batch(self, backlogs: Callable[[], dict[str, float]]) -> bool:
+        """Return whether the backlog is below the minimum, and the maximum delay has not passed."""
         minimum = self._options.min_offsets_per_trigger
         if not minimum or time.monotonic() - self._last_batch_time >= self._options.max_trigger_delay:
             return False
@@ -122,7 +123,7 @@ class AdmissionControl:
         backlogs: Callable[[], dict[str, float]],
     ) -> Offsets:
         """Return the end of the first max_entries entries."""
-        if sum(self._upper_bound(s, start, states[s]) for s in unread) <= max_entries:
+        if sum(self._max_backlog(s, start, states[s]) for s in unread) <= max_entries:
             return end
         shares = dict.fromkeys(unread, max_entries)
         if len(unread) > 1:
@@ -134,7 +135,7 @@ class AdmissionControl:
         counted = [s for s, share in shares.items() if share and cut_down[s] != end[s]]
         later = stream_states(self._servers, counted)  # entries may have been deleted during the count
         for s in counted:
-            self._numbers.record_count(
+            self._numbers.record_number_after(
                 s, start.get(s, START), cut_down[s], shares[s], states[s], later.get(s)
             )
         return sorted_offsets({s: i for s, i in cut_down.items() if s in start or i != START})
@@ -151,7 +152,7 @@ class AdmissionControl:
         rest = proportional_shares(backlogs, max_entries - len(backlogs))
         return {s: n + 1 for s, n in rest.items()}
 
-    def _upper_bound(self, stream: str, start: Offsets, state: StreamState) -> int:
+    def _max_backlog(self, stream: str, start: Offsets, state: StreamState) -> int:
         """Return the maximum number of entries after start."""
         position = self._numbers.number_at(stream, start.get(stream, START), state)
         if state.entries_added is None or position is None or not position.exact:
@@ -186,7 +187,8 @@ class AdmissionControl:
 
     def _probed_counts(self, start: Offsets, end: Offsets) -> dict[str, float]:
         estimates = run_in_rounds(
-            self._servers, {s: estimate_range(s, start.get(s, START), end[s], FEW_PROBES) for s in end}
+            self._servers,
+            {s: range_estimate_steps(s, start.get(s, START), end[s], BACKLOG_PROBES) for s in end},
         )
         return {s: sum(each.entry_count for each in found) for s, found in estimates.items()}
 
@@ -223,7 +225,7 @@ class EntrySizes:
         now = time.monotonic()
         if now - self._requested_at >= SIZES_TTL_S or any(s not in self._sizes for s in states):
             self._requested_at = now
-            for stream, reply in self._servers.request(
+            for stream, reply in self._servers.request_each(
                 states, lambda pipe, s: pipe.memory_usage(stream_key(s))
             ).items():
                 self._errors.pop(stream, None)

@@ -34,7 +34,7 @@ class KeyExpiryTimes:
 
     @cython.ccall
     def set(self, key: bytes, at_ms: cython.longlong) -> cython.longlong:
-        """Set or replace the time of a key; return the time before, or -1.
+        """Set or replace the time of a key; return its previous time, or -1 if it had none.
 
         A time before 1970, which only a file or a primary can name, counts as 1970.
         """

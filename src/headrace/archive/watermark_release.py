@@ -35,7 +35,7 @@ def iter_watermarks(servers: Servers, streams: Iterable[str]) -> Iterator[tuple[
     names = list(streams)
     for start in range(0, len(names), STREAMS_PER_REQUEST):
         page = names[start : start + STREAMS_PER_REQUEST]
-        replies = servers.request(page, lambda pipe, stream: pipe.get(watermark_key(stream)))
+        replies = servers.request_each(page, lambda pipe, stream: pipe.get(watermark_key(stream)))
         for stream, value in replies.items():
             if isinstance(value, Exception):
                 raise value

@@ -27,7 +27,7 @@ HYPHEN = cython.declare(cython.uchar, 45)
 
 @cython.final
 @cython.cclass
-class ReplyReader:
+class LocalReplyReader:
     """Reads replies from the front of a ReplyWriter, one at a time."""
 
     at: cython.Py_ssize_t

@@ -1,8 +1,8 @@
 """Detect copies of an archive: they have its table ID, so the server cannot distinguish them.
 
-Both have the ID of one table, and that ID has one watermark. If a job archived to the copy, it would raise
-the watermark that says what the original has; `headrace trim` would then remove entries that the original
-lacks. An archive that was moved has the same ID, too, but the place where it was has no table any more.
+The original and the copy have the same table ID, and each table ID has one watermark. If a job archived to
+the copy, it would raise the watermark of the original. `headrace trim` would then remove entries that the
+original lacks. An archive that was moved keeps its ID, too, but its previous place has no table any more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Iterable
 
-from headrace.archive.delta_log import table_errors_explained
+from headrace.archive.delta_log import explain_table_errors
 from headrace.archive.files import existing_table
 from headrace.archive.location import ArchiveLocation, archive_location, is_same_store_url
 from headrace.archive.watermark import Watermark, percent_encoded_location
@@ -75,7 +75,7 @@ def table_id_at(place: str, location: ArchiveLocation) -> str | None:
             other = ArchiveLocation(other.uri, location.options)
         elif not os.path.isabs(place):
             return None  # only the end of a long text was published
-        with table_errors_explained(other):
+        with explain_table_errors(other):
             found = existing_table(other)
         return None if found is None else str(found.metadata().id)
     except (HeadraceError, OSError):

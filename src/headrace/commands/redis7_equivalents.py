@@ -7,10 +7,11 @@
                                     XADD s 1-0 f v, XDEL s ..., XSETID s ...: a trim keeps max-deleted
     XTRIM s MAXLEN = 5 DELREF       XACK ..., XTRIM s MAXLEN = 5
 
-The commands on the right are the older form of an effect. Only the running command knows what it has changed,
-so it adds the form to Effects if a replica needs it (Effects.needs_older_forms). An effect without a form is
-replaced by the value of its key: see replication/translation.py. A form is not exact if its XACK replaces
-the removal of pending entries: Headrace counts those as lost, not as acknowledged.
+The commands on the right are the Redis 7 equivalent of an effect. Only the running command knows what it has
+changed, so it adds the equivalent to Effects if a replica needs it (Effects.needs_redis7_equivalents). An
+effect without an equivalent is replaced by the value of its key: see replication/translation.py. An
+equivalent is not exact if its XACK replaces the removal of pending entries: Headrace counts those as lost,
+not as acknowledged.
 """
 
 from __future__ import annotations
@@ -26,28 +27,29 @@ from headrace.structures import stream_id
 FIRST_ID = b"0-1"  # as max-deleted it says as much as 0-0, which XSETID cannot set
 
 
-def add_form_of_deletions(call: Call, key: bytes, acknowledged: list[bytes], deletions: Deletions) -> None:
-    """Add the form of an XACKDEL or XDELEX that has just run.
+def add_deletion_equivalent(call: Call, key: bytes, acknowledged: list[bytes], deletions: Deletions) -> None:
+    """Add the equivalent of an XACKDEL or XDELEX that has just run.
 
     Args:
         acknowledged: the IDs that are no longer pending in the group of an XACKDEL.
     """
-    form = [[b"XACK", key, call.argv[2], *acknowledged]] if acknowledged else []
+    commands = [[b"XACK", key, call.argv[2], *acknowledged]] if acknowledged else []
     lost = deletions.xack_commands(key)
-    form += lost
+    commands += lost
     if deletions.entry_ids:
-        form.append([b"XDEL", key, *deletions.entry_ids])
-    call.effects.set_older_form(call.argv, form, not lost)
+        commands.append([b"XDEL", key, *deletions.entry_ids])
+    call.effects.set_redis7_equivalent(call.argv, commands, not lost)
 
 
-def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
-    """Add the form of an XNACK of these IDs, unless one of the entries was deleted: XCLAIM would drop it.
+def add_nack_equivalent(call: Call, stream: Stream, group: Group, ids: list[bytes]) -> None:
+    """Add the equivalent of an XNACK of these IDs: XCLAIMs by a placeholder consumer.
 
-    If an entry cannot be read, no form is added either.
-    The form is not exact, because its placeholder is a consumer; a replica that is Headrace gets the XNACK.
+    No equivalent is added if an entry was deleted, because XCLAIM would drop it, or cannot be read.
+    The equivalent is not exact, because in Redis the entries have an owner. A replica that runs Headrace
+    gets the XNACK.
     """
     key, owner = call.argv[1], placeholder_consumer(group)
-    form: list[list[bytes]] = []
+    commands: list[list[bytes]] = []
     for word in ids:
         entry = stream_id.parse(word, 0)
         slot = group.pending.find(entry.ms, entry.seq)
@@ -58,33 +60,33 @@ def add_form_of_release(call: Call, stream: Stream, group: Group, ids: list[byte
             return
         count = b"%d" % group.pending.delivery_count_of(slot)
         claim = [b"XCLAIM", key, group.name, owner, b"0", word]
-        form.append([*claim, b"TIME", b"0", b"RETRYCOUNT", count, b"FORCE", b"JUSTID"])
-    call.effects.set_older_form(call.argv, form, False)
+        commands.append([*claim, b"TIME", b"0", b"RETRYCOUNT", count, b"FORCE", b"JUSTID"])
+    call.effects.set_redis7_equivalent(call.argv, commands, False)
 
 
-def add_form_of_trim(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
-    """Add the Redis 7.0 form of an XADD or XTRIM with DELREF or ACKED.
+def add_trim_equivalent(call: Call, effect: list[bytes], stream: Stream, deletions: Deletions) -> None:
+    """Add the equivalent of an XADD or XTRIM with DELREF or ACKED.
 
     Args:
         effect: the request as it is recorded.
         deletions: the entries that its trim has removed.
     """
     key = call.argv[1]
-    form = deletions.xack_commands(key)
-    exact = not form
+    commands = deletions.xack_commands(key)
+    exact = not commands
     removed = deletions.entry_ids
     oldest = not removed or _is_before_first(stream, removed[-1])
     trim = [b"MAXLEN", b"=", b"%d" % stream.length] if removed and oldest else []
     if effect[0].upper() == b"XADD":
-        form.append(with_trim_replaced(effect, trim))
+        commands.append(with_trim_replaced(effect, trim))
     elif trim:
-        form.append([b"XTRIM", key, *trim])
+        commands.append([b"XTRIM", key, *trim])
     if removed and not oldest:
         last, added = stream.last_id().text(), b"%d" % stream.entries_added
         deleted = FIRST_ID if deletions.max_deleted_id_before == b"0-0" else deletions.max_deleted_id_before
-        form.append([b"XDEL", key, *removed])
-        form.append([b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted])
-    call.effects.set_older_form(effect, form, oldest and exact)
+        commands.append([b"XDEL", key, *removed])
+        commands.append([b"XSETID", key, last, b"ENTRIESADDED", added, b"MAXDELETEDID", deleted])
+    call.effects.set_redis7_equivalent(effect, commands, oldest and exact)
 
 
 def _is_before_first(stream: Stream, word: bytes) -> bool:
@@ -100,7 +102,10 @@ def with_trim_replaced(words: list[bytes], trim: list[bytes]) -> list[bytes]:
 
 
 def options_and_end(words: list[bytes]) -> tuple[list[list[bytes]], int]:
-    """Return the options of an XADD or XTRIM, names in upper case, without policies; and where they end."""
+    """Return the options of an XADD or XTRIM, and the index of the argument after them.
+
+    Option names are in upper case. Policies (KEEPREF, DELREF, ACKED) are left out.
+    """
     found: list[list[bytes]] = []
     at = 2
     while at < len(words):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class LogBudget:
+class LogRateLimiter:
     """Permits a number of lines in each interval, by the clock of the keyspace."""
 
     def __init__(self, lines_max: int, interval_ms: int) -> None:

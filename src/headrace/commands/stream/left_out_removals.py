@@ -25,9 +25,10 @@ from headrace.structures.stream_id import StreamId
 
 @cython.ccall
 def left_out_ids(call: Call, stream: Stream, ids: list[StreamId]) -> set[StreamId]:
-    """Load the runs that the deletion of these entries needs; return the IDs of those that it must leave out.
+    """Load the runs that the deletion of these entries needs; return the IDs that it must leave out.
 
-    These can only be entries of a log that is replayed. Raises DamagedColdRun and RunNeeded otherwise.
+    Only the replay of a log leaves out IDs. Any other caller gets DamagedColdRun if a run cannot be read.
+    Raises RunNeeded if a run must be loaded first.
     """
     left_out: set[StreamId] = set()
     entry: StreamId
@@ -35,13 +36,13 @@ def left_out_ids(call: Call, stream: Stream, ids: list[StreamId]) -> set[StreamI
         cold_reads.ensure_deletion_runs_loaded(stream, ids)
         return left_out
     except DamagedColdRun:
-        if not call.policy.leaves_out_unreadable:
+        if not call.policy.leaves_out_unreadable_removals:
             raise
     for entry in ids:
         try:
             cold_reads.ensure_entries_loaded(stream, [entry])
         except DamagedColdRun as damage:
-            leave_out(call, stream, entry, damage)
+            record_left_out_removal(call, stream, entry, damage)
             left_out.add(entry)
     removable: list[StreamId] = [entry for entry in ids if entry not in left_out]
     try:
@@ -49,26 +50,26 @@ def left_out_ids(call: Call, stream: Stream, ids: list[StreamId]) -> set[StreamI
     except DamagedColdRun as damage:
         # The last entry in memory would go, and the run before it cannot be read.
         for entry in removable:
-            leave_out(call, stream, entry, damage)
+            record_left_out_removal(call, stream, entry, damage)
         return set(ids)
     return left_out
 
 
 @cython.ccall
-def leave_out(
+def record_left_out_removal(
     call: Call, stream: Stream, entry: StreamId, damage: DamagedColdRun, references: cython.bint = False
 ) -> cython.void:
     """Count a removal that is left out.
 
     Args:
-        entry: The last ID that it should have removed, or one after it.
-        references: Whether it should have removed pending entries, too.
+        entry: the last ID that the removal should have removed, or a later ID.
+        references: whether the removal should have removed pending entries, too.
     """
     cold: ColdStorage | None = call.keyspace.cold_storage
     part: ColdPart = stream.ensure_cold_part()
     if part.last_left_out_id is None or part.last_left_out_id < entry:
         part.last_left_out_id = entry
-    part.left_out_references = part.left_out_references or references
+    part.left_out_removals_drop_references = part.left_out_removals_drop_references or references
     if cold is not None:
-        cold.left_out_removals += 1
-        cold.left_out_reason = cold.left_out_reason or str(damage)
+        cold.left_out_removal_count += 1
+        cold.left_out_removal_reason = cold.left_out_removal_reason or str(damage)
