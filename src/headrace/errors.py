@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from typing import Any
 
 LOG_NAME_MAX = 512  # bytes of a name in a line of the log
@@ -75,9 +76,15 @@ class UsageError(HeadraceError):
 
 
 class CommandError(HeadraceError):
-    """A valid request that was rejected. The text is the wire text, error code first."""
+    """A valid request that was rejected. The text is the wire text, error code first.
+
+    `stored_ids` is set if add_many() raises the error because single values were rejected. It has an element
+    for each value, in their order: the ID of the entry, or None if the value was not stored. It is empty for
+    all other errors.
+    """
 
     text: str = "ERR"
+    stored_ids: Sequence[bytes | None] = ()
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text or self.text)
@@ -180,7 +187,7 @@ class AccessDenied(CommandError):
 
 
 class StreamFull(CommandError):
-    """The stream is at a limit of its rules, and its entries must stay. Nothing was added."""
+    """The stream is at a limit of its rules, and its entries must stay. The entry was not added."""
 
     text = "FULL the stream is at its limit"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import threading
 import time
@@ -55,6 +56,32 @@ def test_discard_new_raises_and_adds_nothing(db: headrace.Database) -> None:
         delivery.ack()
     wait_until(lambda: len(jobs) == 0, "the acknowledged entry to be removed")
     jobs.add({"n": 2})
+
+
+def test_the_error_of_add_many_has_the_ids_of_what_was_stored(db: headrace.Database) -> None:
+    jobs = db.stream("jobs", retention=Retention(max_len=2, discard="new"))
+    with pytest.raises(StreamFull, match="MAX-LEN 2") as raised:
+        jobs.add_many({"n": n} for n in range(4))
+    first, second = (bytes(entry.id) for entry in jobs)
+    assert raised.value.stored_ids == [first, second, None, None]
+    assert pickle.loads(pickle.dumps(raised.value)).stored_ids == raised.value.stored_ids
+    assert len(jobs) == 2
+    for count in (1, 2):
+        with pytest.raises(StreamFull) as raised:
+            jobs.add_many([{"n": 4}] * count)
+        assert raised.value.stored_ids == [None] * count
+    with pytest.raises(StreamFull) as raised:
+        jobs.add({"n": 4})
+    assert not raised.value.stored_ids
+
+
+def test_the_error_of_add_many_that_waits_for_replicas_has_the_ids(db: headrace.Database) -> None:
+    if not db.backend.is_remote:
+        pytest.skip("a database in memory has no replicas")
+    jobs = db.stream("jobs", retention=Retention(max_len=1, discard="new"))
+    with pytest.raises(StreamFull) as raised:
+        jobs.add_many([{"n": 1}, {"n": 2}], wait_replicas=1, timeout=0.01)
+    assert raised.value.stored_ids == [*(bytes(entry.id) for entry in jobs), None]
 
 
 def test_a_strict_stream_rejects_the_removal_of_kept_entries(db: headrace.Database) -> None:

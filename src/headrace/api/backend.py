@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
 from headrace.api.signals import stop_on_signals
+from headrace.client.server_errors import command_error
+from headrace.errors import CommandError
 
 Fields = Mapping[Any, Any]  # names and values: bytes, str, int or float
 
@@ -142,7 +144,10 @@ class Backend(Protocol):
         """Execute XADD with these options. Returns the ID, or None if NOMKSTREAM or IFLAST prevented it."""
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
-        """Execute one XADD for each entry as a transaction. Returns the IDs."""
+        """Execute one XADD for each entry as a transaction. Returns the IDs.
+
+        If entries are rejected, the others are stored, and the first error is raised with `stored_ids`.
+        """
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970. A remote backend returns this machine's time."""
@@ -152,3 +157,13 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release everything. Calls that wait in other threads raise DatabaseClosed."""
+
+
+def ids_or_raise(replies: list[Any]) -> list[bytes]:
+    """Return the IDs of entries that were added. Raises the first error, with `stored_ids`."""
+    rejected = next((reply for reply in replies if isinstance(reply, CommandError)), None)
+    if rejected is None:
+        return replies
+    error = command_error(str(rejected))
+    error.stored_ids = [None if isinstance(reply, CommandError) else reply for reply in replies]
+    raise error

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import redis
 from redis.exceptions import AskError, ReadOnlyError, ResponseError
 
-from headrace.api.backend import Stop, Wakeup
+from headrace.api.backend import Stop, Wakeup, ids_or_raise
 from headrace.api.codecs.arguments import decode_name
 from headrace.api.codecs.field_encoding import encode_fields
 from headrace.client.connection import exchange
@@ -236,14 +236,16 @@ class RemoteBackend:
     def add_many(
         self, key: bytes, entries: Iterable[Mapping[Any, Any]], options: Sequence[bytes] = ()
     ) -> list[bytes]:
-        """Execute one XADD for each entry, as a transaction in one round trip; return the IDs."""
+        """Execute one XADD for each entry, as a transaction in one round trip; return the IDs.
+
+        Raises the first error if entries are rejected, with `stored_ids`.
+        """
         requests = [(b"XADD", key, *options, b"*", *encode_fields(fields)) for fields in entries]
         if not requests or self.replica_wait is None:
-            replies = self.request_all(requests, atomic=len(requests) > 1)
-            return [reply_or_raise(reply) for reply in replies]
+            return ids_or_raise(self.request_all(requests, atomic=len(requests) > 1))
         replies = self._send_transaction(requests, False, self._wait_requests())
         end = len(requests) + 2
-        ids = [reply_or_raise(reply) for reply in _transaction_replies(replies[:end])]
+        ids = ids_or_raise(_transaction_replies(replies[:end]))
         self._check_replicas(ids, replies[end:])
         return ids
 

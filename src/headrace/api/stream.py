@@ -294,7 +294,14 @@ class Stream(Generic[T]):
         [StreamID(1700000000000, 0), StreamID(1700000000000, 1)]
 
         No reader sees some of the entries without the others. If one of the values is invalid, no entry is
-        added. If the rules of the stream reject some of the entries, the others are added.
+        added. If the rules of the stream reject some of the entries, the others are added: `stored_ids` of
+        the error has their IDs, and None for each value that was not stored. Such an error does not say
+        whether replicas have confirmed the entries.
+
+        >>> try:
+        ...     orders.add_many(values)
+        ... except headrace.errors.StreamFull as full:
+        ...     rest = [value for value, id in zip(values, full.stored_ids) if id is None]
 
         Args:
             values: as `value` of add().

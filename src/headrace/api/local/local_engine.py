@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import cython
 
-from headrace.api.backend import Fields, Stop, Wakeable, Wakeup
+from headrace.api.backend import Fields, Stop, Wakeable, Wakeup, ids_or_raise
 from headrace.api.codecs import field_encoding
 from headrace.api.local.background import TimerThread
 from headrace.api.local.clock import NEVER_MS, Clock, clock_change_checker, elapsed_ms_function
@@ -433,7 +433,10 @@ class LocalEngine:
         return reply  # type: ignore[no-any-return]
 
     def add_many(self, key: bytes, entries: Iterable[Fields], options: Sequence[bytes] = ()) -> list[bytes]:
-        """Execute one XADD for each entry as a transaction; return the IDs."""
+        """Execute one XADD for each entry as a transaction; return the IDs.
+
+        Raises the first error if entries are rejected, with `stored_ids`.
+        """
         head: list[bytes] = [XADD, key, *options, b"*"]
         queue: list[tuple[CommandRow, list[bytes]]] = []
         row: CommandRow = self.engine.rows[XADD]
@@ -455,9 +458,7 @@ class LocalEngine:
         finally:
             self.release()
         self.commit_and_wake(written)
-        ids: list[bytes] = reply_or_raise(replies)
-        reply_or_raise(next(filter(is_error_reply, ids), None))
-        return ids
+        return ids_or_raise(reply_or_raise(replies))
 
     # Time.
 
