@@ -276,6 +276,26 @@ def test_the_server_redelivers_what_a_consumer_left(db: headrace.Database) -> No
     assert [letter.fields[b"n"] for letter in group.dead_letters] == [b"1"] and group.pending() == []
 
 
+@pytest.mark.parametrize("ordered_by", [None, lambda entry: entry["n"]], ids=["any order", "by key"])
+def test_without_a_rule_for_it_the_consumers_have_their_own_limit(
+    db: headrace.Database, ordered_by: Any
+) -> None:
+    jobs = db.stream("jobs")
+    jobs.add({"n": 1})
+    group = jobs.group("workers", max_deliveries=2, create=True)
+    group.set_rules(lease=0.2)
+    for name in ("ann", "bob"):
+        for _ in group.consumer(name, ordered_by=ordered_by):
+            break  # as if its process had died
+    cid = group.consumer("cid", block=1, ordered_by=ordered_by)
+    assert list(cid) == [] and cid.counters.dead_lettered == 1
+    (letter,) = group.dead_letters
+    assert letter.error.startswith("delivered 2 times and never settled") and group.pending() == []
+    jobs.add({"n": 2})
+    later = group.consumer("dan", block=1, ordered_by=ordered_by)
+    assert [entry["n"] for entry in later] == [b"2"]
+
+
 def test_a_recreated_group_has_its_rules_again(db: headrace.Database) -> None:
     jobs = db.stream("jobs")
     group = jobs.group("workers", ordered_by="k", recreate="0", create=True)

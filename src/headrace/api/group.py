@@ -88,7 +88,8 @@ class Group(Generic[T]):
         start: where a new group starts. `"0"`: at the oldest entry. `"$"`: at entries added from now on. A
             datetime: at entries added then or later. An ID: after that ID. An existing group keeps its
             position.
-        max_deliveries: how often an entry is delivered before it becomes a dead letter; None: no limit.
+        max_deliveries: how often an entry is delivered before it becomes a dead letter. None: no limit, also
+            for an entry that cannot be decoded; only fail() makes dead letters then.
         dead_letters: the stream for dead letters. None: `{orders}:dead` for the stream `orders`; the braces
             keep both in one slot of a cluster, which is required. False: none; such entries are acknowledged
             and logged.
@@ -98,8 +99,9 @@ class Group(Generic[T]):
         ordered_by: the name of a field. Entries with the same value of it are handled one after the other, in
             stream order, by all consumers of the group together. The server does that, and redelivers what
             consumers leave: `lease`, `max_deliveries` and `dead_letters` become rules of the group, see
-            docs/rules.md. None: do not change the rules of the group. If a group has the rule LEASE, its
-            rules take precedence over these three arguments.
+            docs/rules.md. None: do not change the rules of the group. If a group has the rule LEASE, the
+            rule replaces `lease`. If the group also has the rule MAX-DELIVERIES, its rules replace
+            `max_deliveries` and `dead_letters`; otherwise these two arguments apply.
         recreate: `"0"` or `"$"`: recreate a deleted group or stream and start there; what other consumers had
             pending is lost. False: consumers raise NoSuchGroup.
 
@@ -225,7 +227,8 @@ class Group(Generic[T]):
         Args:
             lease: an entry that is not acknowledged for this long is delivered again; None: never.
             backoff: delays before the first, second, ... redelivery; the last one repeats.
-            max_deliveries: after this many deliveries move the entry to the dead letters; None: no limit.
+            max_deliveries: after this many deliveries move the entry to the dead letters. None: the server
+                has no limit; consumers of this library use the limit of their Group, by default 5.
             dead_letters: the stream of the dead letters; None: `{orders}:dead` for the stream `orders`.
             ordered_by: entries with equal values of this field are processed one after the other.
             max_pending: a consumer with this many pending entries receives no others; None: no limit.

@@ -85,10 +85,7 @@ class InFlight:
     def add(self, delivery: Delivery[Any], now: int) -> None:
         """Add a newly fetched entry."""
         self.by_id[delivery.raw_id] = delivery
-        if self._ordered_by is None:
-            self._append_ready(delivery)
-        else:
-            self.make_ready_or_queue(delivery, now)
+        self.make_ready_or_give_up(delivery, now)
 
     def schedule_redelivery(self, delivery: Delivery[Any], due: int) -> None:
         """Deliver the entry again at the time `due` (milliseconds)."""
@@ -98,7 +95,16 @@ class InFlight:
         self._schedule_count += 1
         heappush(self._waiting, (due, self._schedule_count, delivery))
 
-    def make_ready_or_queue(self, delivery: Delivery[Any], now: int) -> None:
+    def make_ready_or_give_up(self, delivery: Delivery[Any], now: int) -> None:
+        """Make a delivered entry ready; give it up if it exceeds the limit of deliveries."""
+        count, most = delivery.times_delivered, self._policy.max_deliveries
+        if most is not None and count > most:
+            never = f"delivered {count - 1} times and never settled: its consumers died or were stopped"
+            self.give_up(delivery, delivery.error or never, now)
+        else:
+            self._make_ready_or_queue(delivery, now)
+
+    def _make_ready_or_queue(self, delivery: Delivery[Any], now: int) -> None:
         """Make the entry ready, or queue it after earlier entries of its order key."""
         if self._ordered_by is not None and delivery.order_key is None:
             try:

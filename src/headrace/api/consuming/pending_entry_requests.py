@@ -100,18 +100,7 @@ class PendingEntryActions:
             self._in_flight.mark_lost(delivery)
         else:
             delivery.reset_for_redelivery(claimed[0][1], pending[0][3], now)
-            self._on_redelivered(delivery)
-
-    def _on_redelivered(self, delivery: Delivery[Any]) -> None:
-        """Make a redelivered entry ready; give it up if it exceeds the limit of deliveries."""
-        now = self._clock()
-        deliveries = delivery.times_delivered
-        most = self._policy.max_deliveries
-        if most is not None and deliveries > most:
-            never = f"delivered {deliveries - 1} times and never settled: its consumers died or were stopped"
-            self._in_flight.give_up(delivery, delivery.error or never, now)
-        else:
-            self._in_flight.make_ready_or_queue(delivery, now)
+            self._in_flight.make_ready_or_give_up(delivery, self._clock())
 
     def move_to_dead_letters(self, delivery: Delivery[Any], now: int) -> SendRequests:
         """Move the entry to the dead-letter stream. Check that key's type first: EXEC continues after errors.
