@@ -306,6 +306,23 @@ def test_a_recreated_group_has_its_rules_again(db: headrace.Database) -> None:
     assert group.rules() == rules
 
 
+def test_a_consumer_of_an_ordered_group_is_removed_by_any_group_object(db: headrace.Database) -> None:
+    jobs = db.stream("jobs")
+    jobs.add({"k": "a"})
+    jobs.group("workers", ordered_by="k", create=True)
+    for _ in jobs.group("workers").consumer("ann"):
+        break  # unfinished: the entry stays pending
+    with pytest.raises(UsageError, match="consumer 'ann' has 1 pending entries"):
+        jobs.group("workers").remove_consumer("ann")
+    db.execute("XGROUP", "CREATECONSUMER", "jobs", "workers", "bob")
+    group = jobs.group("workers")  # it has not read the rules yet
+    group.remove_consumer("ann")
+    assert [one.name for one in group.consumers()] == ["bob"] and len(group.pending()) == 1
+    group.set_rules(lease=30)
+    with pytest.raises(UsageError, match="'bob' has entries pending"):
+        group.remove_consumer("bob")
+
+
 def test_redis_has_no_ordered_groups() -> None:
     with redis_server() as port, headrace.connect(f"redis://127.0.0.1:{port}") as db:
         with pytest.raises(NotSupported):

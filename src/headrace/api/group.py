@@ -573,7 +573,7 @@ class Group(Generic[T]):
             UsageError: if the consumer has pending entries, which would be lost. Wait until another consumer
                 has claimed them, which happens when their lease is over.
         """
-        if self.policy.ordered_by is not None:
+        if "ORDERED-BY" in self.rules():
             try:
                 self._remove_consumer(consumer)
             except NoSuchGroup:
