@@ -194,6 +194,30 @@ def test_dead_letters_of_entries_that_wait(ordered: Any) -> None:
     assert pending(ordered) == []
 
 
+def test_each_entry_without_a_dead_letter_is_tried_again_after_a_second(ordered: Any) -> None:
+    ordered("XGROUP CFGSET s g MAX-DELIVERIES 1 DEAD-LETTER graves")
+    ordered("SET graves text")  # no dead letter can be added to it
+    ordered("XGROUP CREATECONSUMER s g bob")
+
+    def leave_entries() -> None:
+        read(ordered, "ann")
+        ordered("XGROUP DELCONSUMER s g ann")
+        assert read(ordered, "cid") is None
+
+    leave_entries()  # 1-0 to 5-0
+    ordered.tick(1900)
+    ordered("XADD s 6-0 k c")
+    leave_entries()
+    ordered("DEL graves")
+    ordered.tick(1999)
+    assert read(ordered, "cid", "BLOCK 0", client="c") == "(waits)"
+    assert ordered("XLEN graves") == 0
+    ordered.tick(2000)
+    assert ordered("XLEN graves") == 5
+    ordered.tick(2900)
+    assert ordered("XLEN graves") == 6 and pending(ordered) == []
+
+
 def test_max_pending_counts_delivered_entries_only(ordered: Any) -> None:
     ordered("XGROUP CFGSET s g MAX-PENDING 1")
     assert read(ordered, "ann") == ["1-0"]

@@ -22,6 +22,7 @@ PendingEntries reports each change.
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
 from typing import Any
 
 import cython
@@ -64,8 +65,9 @@ class KeyOrder:
     check_timers: TimerQueue
     memory: MemoryAccount  # of the pending entries
     accounted_bytes: cython.Py_ssize_t  # the bytes of this order in it
-    skipped_ids: list[tuple[int, int]]  # IDs of waiting entries that are given up, or could not be
-    skipped_until_ms: cython.longlong
+    # Waiting entries that are given up, or could not be: a heap of the time until which each is skipped, and
+    # its ID.
+    skipped_entries: list[tuple[int, int, int]]
     # Values to be read: of the entries from this ID on.
     are_values_read: Public[cython.bint]
     first_unread_ms: Public[cython.ulonglong]
@@ -92,8 +94,7 @@ class KeyOrder:
         self.check_timers = TimerQueue()
         self.memory = arena.memory
         self.accounted_bytes = 0
-        self.skipped_ids = []
-        self.skipped_until_ms = 0
+        self.skipped_entries = []
         self.are_values_read = by_id.count == 0
         self.first_unread_ms = self.first_unread_seq = 0
         self.last_read_was_incomplete = self.has_newly_available = False
@@ -349,8 +350,11 @@ class KeyOrder:
         if self._fill_free_queues(now):
             return 0
         due: cython.longlong = self.check_timers.next_deadline()
-        if self.skipped_ids and (due < 0 or self.skipped_until_ms < due):
-            due = self.skipped_until_ms
+        until: cython.longlong
+        if self.skipped_entries:
+            until = self.skipped_entries[0][0]
+            if due < 0 or until < due:
+                due = until
         return due
 
     @cython.cfunc
@@ -362,8 +366,8 @@ class KeyOrder:
         queue: KeyQueue | None
         due: cython.longlong
         _visits: cython.int
-        if self.skipped_ids and self.skipped_until_ms <= now:
-            self._restore()
+        if self.skipped_entries:
+            self._requeue_skipped(now)
         for _visits in range(QUEUE_VISITS_MAX):
             if self.free_queues:
                 if self._may_be_taken(self.free_queues[0], now):
@@ -505,18 +509,17 @@ class KeyOrder:
         """Skip the queue's first waiting entry until this time; by then it is usually removed."""
         words = queue.waiting_ids
         if words is not None:
-            self.skipped_ids.append((words[queue.first_waiting_index], words[queue.first_waiting_index + 1]))
+            ms, seq = words[queue.first_waiting_index], words[queue.first_waiting_index + 1]
+            heappush(self.skipped_entries, (until, ms, seq))
             queue.first_waiting_index += 2
-            self.skipped_until_ms = until
 
     @cython.cfunc
-    def _restore(self) -> cython.void:
-        """Put the skipped entries that still wait back into their queues."""
+    def _requeue_skipped(self, now: cython.longlong) -> cython.void:
+        """Put entries that are no longer skipped, and still wait, back into their queues."""
         queue: KeyQueue | None
         slot: cython.Py_ssize_t
-        skipped = self.skipped_ids
-        self.skipped_ids = []
-        for ms, seq in skipped:
+        while self.skipped_entries and self.skipped_entries[0][0] <= now:
+            _until, ms, seq = heappop(self.skipped_entries)
             slot = self.by_id.find(ms, seq)
             queue = self.queue_of_slot(slot) if slot >= 0 else None
             if queue is not None and self._waits(slot):
