@@ -100,6 +100,17 @@ def test_one_stream_serves_several_groups(database: Any) -> None:
     assert other.dead_letters.delete(next(iter(other.dead_letters)).id) == 1 and len(other.dead_letters) == 1
 
 
+def test_only_dead_letters_of_the_group_are_deleted(database: Any) -> None:
+    billing = buried(database, 2)
+    other = billing.stream.group("shipping", max_deliveries=1)
+    Stepper(other.consumer("w")).handle_all(fail)
+    foreign = database.stream("{orders}:dead").add({"note": "of another program"})
+    theirs, own = [letter.id for letter in other.dead_letters], [letter.id for letter in billing.dead_letters]
+    assert billing.dead_letters.delete(foreign, *theirs, "1-0") == 0
+    assert billing.dead_letters.delete(own[0], theirs[0], own[0]) == 1
+    assert [letter.id for letter in billing.dead_letters] == own[1:] and len(other.dead_letters) == 2
+
+
 def test_another_name_and_none_at_all(database: Any) -> None:
     group = buried(database, dead_letters="graveyard")
     assert len(database.stream("graveyard")) == 3

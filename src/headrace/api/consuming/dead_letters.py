@@ -15,7 +15,7 @@ stream, unless they are configured otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from headrace.api.backend import Backend
@@ -182,17 +182,26 @@ class DeadLetters(Generic[T]):
         """Delete dead letters.
 
         Args:
-            ids: IDs in the dead-letter stream, also of dead letters of other groups; none for all of this
-                group.
+            ids: IDs in the dead-letter stream; none for all. IDs of other entries, such as dead letters of
+                other groups, are ignored.
 
         Returns:
-            The number of deleted entries.
+            The number of deleted dead letters.
         """
         removed = 0
-        wanted = [bytes(to_stream_id(id)) for id in ids] or [bytes(letter.id) for letter in self]
+        found = self._letters_with_ids(ids) if ids else self
+        wanted = [bytes(letter.id) for letter in found]
         for at in range(0, len(wanted), PAGE_ENTRIES):
             removed += self._backend.request(b"XDEL", self.key, *wanted[at : at + PAGE_ENTRIES])
         return removed
+
+    def _letters_with_ids(self, ids: Iterable[IdLike]) -> Iterator[Entry[Any]]:
+        """Return the dead letters of this group among the entries with these IDs."""
+        words = [bytes(to_stream_id(id)) for id in ids]
+        for reply in self._backend.request_all([(b"XRANGE", self.key, word, word) for word in words]):
+            if isinstance(reply, CommandError):
+                raise reply
+            yield from filter(self._is_of_group, entries_from_reply(reply, self._codec))
 
     def __repr__(self) -> str:
         return f"DeadLetters({self.name!r}, group={decode_name(self._group)!r})"
