@@ -106,6 +106,7 @@ def test_declaring_needs_no_server_and_finds_mistakes_at_once() -> None:
     app.handler("orders", group="billing", consumer="w", max_deliveries=3)(print)
     for options, error in (
         ({"consumer": "w", "max_deliveries": 3}, "consumer 'w' has a handler already"),
+        ({"consumer": b"w", "max_deliveries": 3}, "consumer 'w' has a handler already"),
         ({"consumer": "v", "max_deliveries": 4}, "different settings"),
         ({"concurency": 4}, "unknown option 'concurency'"),
         ({"batch": 0}, "size of a batch"),
@@ -119,6 +120,20 @@ def test_declaring_needs_no_server_and_finds_mistakes_at_once() -> None:
     with pytest.raises(UsageError, match=r"^db='redis://x': must be a Database, such as headrace.connect"):
         app.run("redis://x")  # type: ignore[arg-type]
     assert repr(app) == "App(1 handlers)"
+
+
+def test_names_of_settings_may_be_text_or_bytes() -> None:
+    app = headrace.App()
+    app.handler("orders", group="billing", consumer="v", dead_letters="graves", ordered_by="customer")(print)
+    app.handler(b"orders", group=b"billing", dead_letters=b"graves", ordered_by=b"customer")(print)
+    with pytest.raises(UsageError, match="different settings"):
+        app.handler("orders", group="billing", dead_letters=b"others", ordered_by="customer")(print)
+    again = app.handler(
+        "orders", group="billing", consumer=b"v", dead_letters="graves", ordered_by="customer"
+    )
+    with pytest.raises(UsageError, match="consumer 'v' has a handler already"):
+        again(print)
+    assert repr(app) == "App(2 handlers)"
 
 
 SIGNALLED = """

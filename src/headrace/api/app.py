@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from headrace.api import async_handlers
 from headrace.api.batch import Batch
-from headrace.api.codecs.arguments import IdLike, encode_name
+from headrace.api.codecs.arguments import IdLike, decode_name, encode_name
 from headrace.api.codecs.codec import Codec, RawFields, codec_for
 from headrace.api.consuming.batching import BATCH_SECONDS_DEFAULT, BatchSettings
 from headrace.api.consuming.in_flight import Counters
@@ -197,8 +197,12 @@ class App:
             raise UsageError(f"unknown option {unknown[0]!r} of a handler; there are {known}")
         codec_for(codec)  # raises CodecError here, and not when the app runs
         batches = None if batch is None else BatchSettings(batch, batch_seconds)
-        consumer_settings = {name: value for name, value in options.items() if name in CONSUMER_OPTIONS}
-        group_settings = {name: value for name, value in options.items() if name not in CONSUMER_OPTIONS}
+        # Names may be text or bytes: as text they can be compared.
+        settings = {
+            name: decode_name(value) if isinstance(value, bytes) else value for name, value in options.items()
+        }
+        consumer_settings = {name: value for name, value in settings.items() if name in CONSUMER_OPTIONS}
+        group_settings = {name: value for name, value in settings.items() if name not in CONSUMER_OPTIONS}
         if callable(group_settings.get("ordered_by")):
             consumer_settings["ordered_by"] = group_settings.pop("ordered_by")
 
