@@ -340,6 +340,15 @@ def test_what_is_no_server_is_refused() -> None:
         RemoteBackend(5)
 
 
+def test_a_wrong_timeout_for_replicas_is_named_as_it_was_given() -> None:
+    with pytest.raises(UsageError, match=r"^replicas_timeout=0: must be more than 0 seconds"):
+        headrace.connect("redis://127.0.0.1:1", wait_replicas=1, replicas_timeout=0)
+    with headrace.connect("redis://127.0.0.1:1") as db:
+        for add in (db.stream("s").add, lambda value, **waits: db.stream("s").add_many([value], **waits)):
+            with pytest.raises(UsageError, match=r"^timeout=-1: must be more than 0 seconds"):
+                add({"n": 1}, wait_replicas=1, timeout=-1)
+
+
 def test_many_waiting_readers_leave_connections_for_others(server_url: str, client: redis.Redis) -> None:
     with headrace.connect(server_url) as db:
         stream, stop = db.stream("s"), Stop()

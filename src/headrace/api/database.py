@@ -554,9 +554,9 @@ def connect(
 
     if read_from not in ("primary", "replica"):
         raise UsageError(f"read_from={read_from!r}: must be 'primary' or 'replica'")
-    wait = (
-        None if wait_replicas is None else ReplicaWait(*checked_replica_wait(wait_replicas, replicas_timeout))
-    )
+    wait = None
+    if wait_replicas is not None:
+        wait = ReplicaWait(*checked_replica_wait(wait_replicas, replicas_timeout, "replicas_timeout"))
     return Database(
         RemoteBackend(url, reconnect_timeout=reconnect_timeout, replica_wait=wait, read_from=read_from)
     )

@@ -149,10 +149,19 @@ def with_headrace_xadd_options(
     return [b"DELAY", b"%d" % duration_ms(delay, "delay")]
 
 
-def checked_replica_wait(count: int, seconds: float) -> tuple[int, float]:
-    """Return how many replicas to wait for, and how long. Raises UsageError for invalid numbers."""
+def checked_replica_wait(count: int, seconds: float, timeout_name: str = "timeout") -> tuple[int, float]:
+    """Return `count` and `seconds` if they are valid: how many replicas to wait for, and how long.
+
+    Args:
+        count: the number of replicas.
+        seconds: the timeout.
+        timeout_name: the name of the caller's argument for the timeout.
+
+    Raises:
+        UsageError: if one of the numbers is invalid.
+    """
     if not (isinstance(count, int) and count > 0):
         raise UsageError(f"wait_replicas={count!r}: must be a number of replicas, 1 or more")
     if not seconds > 0:
-        raise UsageError(f"timeout={seconds!r}: must be more than 0 seconds")
+        raise UsageError(f"{timeout_name}={seconds!r}: must be more than 0 seconds")
     return count, seconds
