@@ -50,17 +50,18 @@ def probe_disk_error(servers: Servers, stream: str) -> str:
 
 
 def wait_for_reply(connection: RawConnection, servers: Servers, stream: str) -> None:
-    """Wait until the connection is readable, or SOCKET_TIMEOUT_S seconds have passed.
+    """Wait until the connection is readable.
 
     Raises:
         CommandError: if the server holds the reply because it cannot write to its disk.
+        TimeoutError: if there is no reply for SOCKET_TIMEOUT_S seconds.
     """
     deadline = time.monotonic() + SOCKET_TIMEOUT_S
     while not connection.wait_readable(REPLY_PROBE_S):
         if reason := probe_disk_error(servers, stream):
             raise CommandError(describe_disk_error(reason))
         if time.monotonic() > deadline:
-            return
+            raise TimeoutError(f"no reply for {SOCKET_TIMEOUT_S:g} seconds")
 
 
 @contextmanager
