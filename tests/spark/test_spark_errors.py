@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.errors import HeadraceError, UsageError
+from headrace.pipeline.loading.loader import BadRowError
 from headrace.spark import HeadraceSource, explain
 from headrace.spark.errors import HIDE_TRACEBACK_VARIABLE, as_headrace_error
+from headrace.spark.sink.requested_ids import RowIdTooSmall
 from support.stream_server import StreamServer
 
 NOWHERE = "redis://127.0.0.1:1"
@@ -132,6 +134,11 @@ def test_the_sentence_is_found_in_the_errors_of_spark() -> None:
     assert type(as_headrace_error(RuntimeError(text))) is UsageError
     other = text.replace("errors.UsageError", "spark.source.data_loss.DataLoss")
     assert type(as_headrace_error(RuntimeError(other))) is HeadraceError
+    subclasses = UsageError.__subclasses__()
+    assert {RowIdTooSmall, BadRowError} <= set(subclasses)
+    for kind in subclasses:
+        subclass = text.replace("headrace.errors.UsageError", f"{kind.__module__}.{kind.__name__}")
+        assert type(as_headrace_error(RuntimeError(subclass))) is UsageError
     sparks = RuntimeError("[TABLE_OR_VIEW_NOT_FOUND] no table t. SQLSTATE: 42P01; line 1\n'Project [*]")
     assert str(as_headrace_error(sparks)).startswith("Spark: [TABLE_OR_VIEW_NOT_FOUND] no table t.")
     missing = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace. Make sure"

@@ -40,6 +40,7 @@ UNREACHABLE_ERRNOS = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, er
 
 # `headrace.errors.UsageError: sentence`, as Python and Spark print an exception of Headrace.
 HEADRACE_ERROR_PATTERN = re.compile(r"\b(headrace(?:\.\w+)+): (\S.*)")
+USAGE_ERROR_NAMES = {"UsageError", "RowIdTooSmall", "BadRowError"}  # the subclasses are in packages above
 SQLSTATE_SUFFIX_PATTERN = re.compile(r"( SQLSTATE: \w+)+$")
 SOURCE_NOT_FOUND_TEXT = "DATA_SOURCE_NOT_FOUND] Failed to find the data source: headrace"
 
@@ -144,12 +145,13 @@ def as_headrace_error(error: Exception) -> HeadraceError:
     """Convert an error of Spark to one that the command line shows in one line.
 
     Returns:
-        UsageError if a worker raised one, else HeadraceError.
+        UsageError if a worker raised one or a subclass, else HeadraceError.
     """
     found = _headrace_error(str(error))
     if found is None:
         return HeadraceError(f"Spark: {_spark_sentence(error)}")
-    return UsageError(found[1]) if found[0].endswith(".UsageError") else HeadraceError(found[1])
+    is_usage_error = found[0].rpartition(".")[2] in USAGE_ERROR_NAMES
+    return UsageError(found[1]) if is_usage_error else HeadraceError(found[1])
 
 
 def _headrace_error(text: str) -> tuple[str, str] | None:
