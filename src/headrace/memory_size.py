@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1 << 10, "m": 10**6, "mb": 1 << 20, "g": 10**9, "gb": 1 << 30}
-_MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE)
+_MEMORY = re.compile(r"(\d{1,19})([kmg]?b?)", re.IGNORECASE | re.ASCII)
 
 
 def parse_memory(word: str) -> int:

@@ -55,6 +55,8 @@ INVALID = [
     "n VOID NOT NULL",
     "m MAP<VOID, INT>",
     "n INT)",
+    "a decimal(0)",
+    "a decimal(\u00b2,1)",
 ]
 
 

@@ -167,6 +167,14 @@ def test_memory_units(text: str, size: int):
     assert configured("--stream-node-max-bytes", text).number("stream-node-max-bytes") == size
 
 
+@pytest.mark.parametrize("text", ["\u0661\u0662mb", "1\u212ab"])  # Arabic digits, and the Kelvin sign
+def test_a_number_of_bytes_is_written_in_ascii(text: str):
+    with pytest.raises(UsageError, match="argument must be a memory value"):
+        configured("--stream-node-max-bytes", text)
+    with pytest.raises(UsageError, match="argument couldn't be parsed into an integer"):
+        configured("--maxclients", "\u0661\u0662")
+
+
 def test_config_get_takes_several_patterns():
     config = Config()
     found = dict(config.get([b"stream-node-*", b"PORT", b"stream-node-max-bytes", b"nothing"]))

@@ -205,7 +205,9 @@ class ColumnParser:
             if self._accept(","):
                 decimals = self._take("word")
             self._expect(")")
-            if not (digits.isdigit() and decimals.isdigit() and int(decimals) <= int(digits) <= 38):
+            if not (
+                digits.isdecimal() and decimals.isdecimal() and max(1, int(decimals)) <= int(digits) <= 38
+            ):
                 raise self.syntax_error()
             precision, scale = int(digits), int(decimals)
         return pa.decimal128(precision, scale)

@@ -24,7 +24,7 @@ NAMED_OFFSETS = ("earliest", "latest")
 KAFKA_NAMED_OFFSETS = {-2: "earliest", -1: "latest"}
 SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 SECONDS_PER_UNIT |= {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-DURATION_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+DURATION_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE | re.ASCII)
 BYTES_PER_UNIT = {
     "": 1,
     "b": 1,
@@ -35,7 +35,7 @@ BYTES_PER_UNIT = {
     "g": 1 << 30,
     "gb": 1 << 30,
 }
-BYTE_COUNT_PATTERN = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+BYTE_COUNT_PATTERN = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
 ONE_MS = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -193,7 +193,7 @@ def parse_spark_redis_offsets(text: str) -> dict[str, str]:
 
 def _id_before(value: str | int) -> str:
     """Return the last ID before a time: milliseconds since 1970, or ISO 8601 (UTC if it has no zone)."""
-    ms = int(value) if str(value).strip().lstrip("-").isdigit() else _milliseconds(str(value).strip())
+    ms = int(value) if str(value).strip().lstrip("-").isdecimal() else _milliseconds(str(value).strip())
     if not 0 <= ms <= U64_MAX:
         raise ValueError(f"must be a time from 1970 on, at most {U64_MAX} ms")
     return f"{ms - 1}-{U64_MAX}" if ms else "0-0"

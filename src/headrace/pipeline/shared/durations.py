@@ -8,7 +8,7 @@ from headrace.errors import UsageError
 
 MS_BY_UNIT = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 DURATION_MS_MAX = 365_250 * 86_400_000
-DURATION_PATTERN = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|m|h|d)")
+DURATION_PATTERN = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(ms|s|min|m|h|d)")
 
 
 def parse_duration_ms(text: str) -> int:

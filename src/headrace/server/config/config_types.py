@@ -83,7 +83,7 @@ class Number:
     def parse(self, words: list[str]) -> Value:
         """Parse digits, perhaps signed."""
         word = single_word(words)
-        if not re.fullmatch(r"-?\d{1,19}", word):
+        if not re.fullmatch(r"-?[0-9]{1,19}", word):
             raise ValueError("argument couldn't be parsed into an integer")
         return checked_number(int(word), self.least, self.most)
 
@@ -150,7 +150,7 @@ class PrimaryAddressType:
         host, port = words
         if (host.lower(), port.lower()) == ("no", "one"):
             return ""
-        if not re.fullmatch(r"0|[1-9]\d{0,4}", port) or int(port) > PORT_MAX:
+        if not re.fullmatch(r"0|[1-9][0-9]{0,4}", port) or int(port) > PORT_MAX:
             raise ValueError("Invalid master port")
         return f"{host} {port}"
 
@@ -262,7 +262,7 @@ class SaveRulesType:
     def parse(self, words: list[str]) -> Value:
         """Parse two numbers for each rule."""
         words = [word for text in words for word in text.split()]
-        if len(words) % 2 or not all(re.fullmatch(r"\d{1,18}", word) for word in words):
+        if len(words) % 2 or not all(re.fullmatch(r"[0-9]{1,18}", word) for word in words):
             raise ValueError("Invalid save parameters")
         numbers = [int(word) for word in words]
         if not all(numbers[::2]):
