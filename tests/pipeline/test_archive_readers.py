@@ -16,9 +16,14 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headrace.archive.creation import STATISTICS_PROPERTY, create_or_open
+from headrace.archive.files import read_archive
+from headrace.archive.ordered_reader import entries_in_order
+from headrace.archive.verification import check_files
+from headrace.archive.writer import write_days
 from support.archives import ArchiveMaker
 
 HOUR = 3_600_000
+DAY = 24 * HOUR
 START = 1_700_000_000_000
 LATE = 253_402_300_800_000  # the year 10000
 UTC = datetime.UTC
@@ -158,6 +163,41 @@ def test_filters_of_an_older_archive_are_right_after_the_next_run(tmp_path: Path
     version = DeltaTable(maker.directory).version()
     create_or_open(maker.location, None, "UTC")
     assert DeltaTable(maker.directory).version() == version
+
+
+LAST_MS = 9_223_372_036_854_775  # of a timestamp in microseconds
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("UTC", 0), ("America/New_York", -5), ("Asia/Tokyo", 9)])
+def test_days_up_to_the_end_of_the_year_9999_have_a_date(tmp_path: Path, zone: str, hours: int) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    last_day = LATE - DAY - hours * HOUR
+    times = [last_day - 1, last_day, last_day + DAY - 1, last_day + DAY, LATE + DAY, LAST_MS - DAY, LAST_MS]
+    entries = [(f"{ms}-{n}", {"n": f"{n:03}"}) for n, ms in enumerate(times)]
+    exact_times = pa.array([1000 * ms for ms in times], pa.timestamp("us", "UTC"))
+    rows = maker.rows(entries).set_column(1, "timestamp", exact_times).combine_chunks()
+    maker.table.commit(write_days(rows.to_batches(), "s", maker.location, zone), {})
+    archive = read_archive(maker.location)
+    assert [(file.date, file.rows) for file in archive.files] == [
+        (datetime.date(9999, 12, 30), 1),
+        (datetime.date.max, 2),
+        (None, 4),
+    ]
+    assert archive.archived_through == {"s": entries[-1][0]}
+    for after, upto, expected in ((-1, 6, entries), (0, 2, entries[1:3]), (2, 4, entries[3:5])):
+        start = "0-0" if after < 0 else entries[after][0]
+        batches = list(entries_in_order(archive.files, archive.columns, start, entries[upto][0]))
+        read = pa.Table.from_batches(batches)
+        fields = map(dict, read["fields"].to_pylist())
+        assert list(zip(read["id"].to_pylist(), fields, strict=True)) == expected
+    assert [check.damage for _, check in check_files(archive.files)] == [None] * 3
+    query = QueryBuilder().register("lake", DeltaTable(maker.directory))
+    for condition, count in (
+        ("date = DATE '9999-12-31'", 2),
+        ("date IS NULL", 4),
+        ("date > '2000-01-01'", 3),
+    ):
+        assert query.execute(f"SELECT id FROM lake WHERE {condition}").read_all().num_rows == count
 
 
 NAMES = [

@@ -365,9 +365,9 @@ def archived_files(location: ArchiveLocation, table: DeltaTable) -> list[Archive
     return sorted(files, key=sort_key)
 
 
-def sort_key(file: ArchivedFile) -> tuple[str, datetime.date, int, str]:
+def sort_key(file: ArchivedFile) -> tuple[str, bool, datetime.date, int, str]:
     """Return the key by which files are sorted: stream, day, time of the first entry, path."""
-    return file.stream, file.date or datetime.date.max, file.first_ms or 0, file.path
+    return file.stream, file.date is None, file.date or datetime.date.max, file.first_ms or 0, file.path
 
 
 def as_date(value: datetime.date | str | None) -> datetime.date | None:

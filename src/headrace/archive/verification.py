@@ -117,7 +117,7 @@ def check_archived_file(file: ArchivedFile) -> FileCheck:
     try:
         with file.location.open_parquet(file.path) as parquet:
             mismatch = file.mismatch(parquet)
-            bounds = file_time_bounds(parquet.metadata)
+            covers = covers_times(file, parquet.metadata)
             rows = parquet.metadata.num_rows
             if file.digest is None:
                 rows = sum(len(batch) for batch in parquet.iter_batches())
@@ -129,7 +129,7 @@ def check_archived_file(file: ArchivedFile) -> FileCheck:
         return FileCheck(
             f"has {rows:,} entries; the table does not say how many, but was written with it", rows
         )
-    if bounds is not None and not covers_times(file, *bounds):
+    if not covers:
         return FileCheck("has entries of other times than the table says", rows)
     return FileCheck(None, rows, logged is not None)
 
@@ -158,7 +158,11 @@ def describe_byte_difference(file: ArchivedFile) -> str | None:
 
 
 def file_time_bounds(metadata: pq.FileMetaData) -> tuple[datetime.datetime, datetime.datetime] | None:
-    """Return the first and the last time in a file by its statistics; None if it has none."""
+    """Return the first and the last time in a file by its statistics; None if it has none.
+
+    Raises:
+        OverflowError: if a time is after the year 9999.
+    """
     found = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -170,13 +174,20 @@ def file_time_bounds(metadata: pq.FileMetaData) -> tuple[datetime.datetime, date
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
 
-def covers_times(file: ArchivedFile, first: datetime.datetime, last: datetime.datetime) -> bool:
-    """Return whether the table's bounds of a file include its times: readers skip the file by them."""
+def covers_times(file: ArchivedFile, metadata: pq.FileMetaData) -> bool:
+    """Return whether the table's time bounds for a file include the times of all its entries.
+
+    Readers use these bounds to skip files.
+    """
     if file.first_ms is None or file.last_ms is None:
         return True
-    low, high = (
-        each.replace(tzinfo=each.tzinfo or datetime.UTC).timestamp() * 1000 for each in (first, last)
-    )
+    try:
+        bounds = file_time_bounds(metadata)
+    except OverflowError:  # the table has no bounds of files with such times
+        return False
+    if bounds is None:
+        return True
+    low, high = (each.replace(tzinfo=each.tzinfo or datetime.UTC).timestamp() * 1000 for each in bounds)
     return file.first_ms <= math.ceil(low) and math.floor(high) <= file.last_ms
 
 

@@ -102,8 +102,9 @@ def split_days(batch: pa.RecordBatch, zone: str) -> Iterator[tuple[str | None, p
     starts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
     for start, stop in itertools.pairwise(starts):
         number = int(days[start])
-        late = not 0 <= number + 1 <= LAST_DAY_NUMBER
-        date = None if late else str(datetime.date(1970, 1, 1) + datetime.timedelta(number))
+        # The first time in a zone west of Greenwich is of day -1. The last times wrap in a zone east of it.
+        has_date = -1 <= number <= LAST_DAY_NUMBER
+        date = str(datetime.date(1970, 1, 1) + datetime.timedelta(number)) if has_date else None
         yield date, batch.slice(start, stop - start)
 
 
