@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.archive import creation as archive_creation
+from headrace.archive import table as archive_table
 from headrace.archive.creation import create_or_open, with_archived_types
 from headrace.archive.files import POSITIONS_KEY, archived_through, read_archive
 from headrace.archive.location import archive_location
@@ -141,6 +142,34 @@ def test_a_commit_whose_files_vanish_at_the_same_time_is_undone(
     assert (found.files, found.positions, found.was_set_back) == (before.files, before.positions, False)
     again = maker.add("s", entries_at((DAY, 2), (2 * DAY, 2)), reached={"s": f"{2 * DAY}-2"})
     assert {file.path for file in again} < {file.path for file in read_archive(maker.location).files}
+
+
+@pytest.mark.parametrize("step", ["checkpoint", "sync_log", "_load_new_commits", "second check"])
+def test_a_commit_is_known_to_its_job_also_if_what_follows_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    DeltaTable(maker.directory).alter.set_table_properties({"delta.checkpointInterval": "1"})
+    maker.table = reopened(maker)
+    if step == "checkpoint":
+        name = f"{DeltaTable(maker.directory).version() + 1:020}.checkpoint.parquet"
+        (maker.directory / "_delta_log" / name / "in the way").mkdir(parents=True)
+    else:
+        target, name = (archive_table, "lost_files") if step == "second check" else (maker.table, step)
+        failures = iter([False, True] if step == "second check" else [True])
+        real = getattr(target, name)
+
+        def fail_once(*arguments: Any) -> Any:
+            if next(failures, False):
+                raise HeadraceError("the store fails")
+            return real(*arguments)
+
+        monkeypatch.setattr(target, name, fail_once)
+    with pytest.raises(HeadraceError, match=r"the store fails|Is a directory"):
+        maker.add("s", entries_at((1, 1)), reached={"s": "1-1"})
+    maker.add("t", entries_at((2, 1)), reached={"t": "2-1"})
+    assert counted_entries(maker.directory) == {("s", "1-1"): 1, ("t", "2-1"): 1}
+    assert reopened(maker).positions == maker.table.positions == parse_positions({"s": "1-1", "t": "2-1"})
 
 
 def test_an_archive_that_was_replaced_by_older_entries_ends_where_its_files_end(maker: ArchiveMaker) -> None:

@@ -107,6 +107,7 @@ class ArchiveTable:
         self.positions: Positions = dict(self._opened_archive.positions)
         self._vacuumed_ms = self._opened_archive.vacuumed_ms or int(time.time() * 1000)
         self._next_batch = (table.transaction_version(APPLICATION_ID) or 0) + 1
+        self._unfinished: tuple[str, Positions] | None = None  # mark and positions of a failed commit
         self._synced_version = -1
 
     @property
@@ -124,17 +125,19 @@ class ArchiveTable:
 
         Raises:
             HeadraceError: if another job has committed meanwhile, or a file is missing or was changed;
-                nothing is added then. Also if the store fails: then the commit may exist.
+                nothing is added then. Also if the store fails: the commit may exist then, and the next call
+                detects that.
         """
         written = list(files)
         if lost := lost_files(self.location, written):
             raise self._lost_files_error(lost)
-        mark = self._append(written, self.positions | positions)
+        self._finish_last_commit()
+        before = self.positions
+        mark = self._append(written, before | positions)
         # A vacuum that began before the commit may have deleted files after they were checked.
         if lost := lost_files(self.location, written):
-            self._undo(mark)
+            self._undo(mark, before)
             raise self._lost_files_error(lost)
-        self.positions |= positions
 
     def _append(self, files: list[WrittenFile], reached: Positions) -> str:
         """Commit files and positions; return the mark of the commit."""
@@ -152,29 +155,53 @@ class ArchiveTable:
             },
             app_transactions=[Transaction(APPLICATION_ID, self._next_batch)],
         )
+        self._unfinished = mark, reached
         try:
             with explain_table_errors(self.location):
                 self._commit(actions, properties)
         except HeadraceError as error:
             if not isinstance(error.__cause__, CommitFailedError):
                 raise
-            if not self._has_commit(mark):
+            if not self._finish_last_commit():
                 raise self._conflict_error() from error
+        else:
+            self._finish(reached)
+        return mark
+
+    def _finish_last_commit(self) -> bool:
+        """Finish the last commit, if an error came between and it is in the table; return whether it was so.
+
+        It can be there although the library reports an error: if its checkpoint could not be written, or if
+        the reply to it was lost. Then the library repeats the commit, which conflicts with itself.
+        """
+        if self._unfinished is None:
+            return False
+        mark, reached = self._unfinished
+        if not self._has_commit(mark):
+            self._unfinished = None
+            return False
+        self._finish(reached)
+        return True
+
+    def _finish(self, reached: Positions) -> None:
+        """Record the positions of a commit that is in the table, sync it, and read it."""
+        self.positions = reached
         self.sync_log()
         self._load_new_commits()
         record_newest_version(self.location, self._table.version())
         self._next_batch += 1
-        return mark
+        self._unfinished = None
 
-    def _undo(self, mark: str) -> None:
+    def _undo(self, mark: str, positions: Positions) -> None:
         """Restore the version before a commit of this job, with the positions of that version."""
+        self.positions = positions
         try:
             with explain_table_errors(self.location):
                 history = self._table.history(HISTORY_COMMITS_READ)
                 version = next(commit["version"] for commit in history if commit.get(COMMIT_ID_KEY) == mark)
                 self._table.restore(version - 1, ignore_missing_files=True)
         finally:  # a trim goes by the positions
-            self._append([], self.positions)
+            self._append([], positions)
 
     def _lost_files_error(self, paths: list[str]) -> HeadraceError:
         """Return the error for files that another program has deleted or changed."""
@@ -185,10 +212,7 @@ class ArchiveTable:
         )
 
     def _has_commit(self, mark: str) -> bool:
-        """Return whether a commit with this mark is in the table.
-
-        If the reply to a commit is lost, the library repeats the commit, which then conflicts with itself.
-        """
+        """Return whether a commit with this mark is in the table."""
         with explain_table_errors(self.location):
             self._table.update_incremental()
             return any(
