@@ -3,6 +3,8 @@
 import pyarrow as pa
 import pytest
 
+from headrace.arrow import growable_buffer
+
 PAIR = pa.schema([("dev", pa.string()), ("temp", pa.float64())])
 COLUMNS = "COLUMNS 2 dev UTF8 temp FLOAT64"
 
@@ -114,6 +116,16 @@ def test_the_modes_differ_in_what_becomes_of_a_bad_value(nine):
     corrupt = nine.words("XARROW", "s", "10", "10", "COLUMNS", "2", "temp", "FLOAT64", "*", "CORRUPT")
     [row] = batch(corrupt, pa.schema([("temp", pa.float64()), ("c", pa.string())])).to_pylist()
     assert row == {"temp": None, "c": '{"id": "10-0", "fields": {"dev": "d10", "temp": "warm"}}'}
+
+
+def test_a_failed_request_returns_its_buffers_to_the_pool(talk):
+    talk(f"XADD s 1-0 dev {'x' * 1000} temp 1")
+    talk("XADD s 2-0 dev d temp warm")
+    pool = [growable_buffer.acquire() for _ in range(100)]  # held: the pool is empty
+    assert talk("XARROW s - + MODE FAILFAST " + COLUMNS).startswith("-MALFORMED")
+    returned = [growable_buffer.acquire() for _ in range(100)]
+    assert max(each.cap for each in returned) > 1000
+    del pool
 
 
 def test_a_map_of_text_shows_the_bytes_that_are_not_utf8_and_counts_its_entry(talk):

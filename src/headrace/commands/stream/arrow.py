@@ -84,6 +84,16 @@ def run_arrow(call: Call) -> None:
     request: XArrowRequest = XArrowRequest(Arguments(call.argv, 4))
     name: str = call.argv[1].decode(errors="replace")
     encoder: RangeEncoder = RangeEncoder(request.columns, name, request.mode)
+    try:
+        _reply_with_range(call, request, encoder, first, last)
+    finally:
+        encoder.close()
+
+
+def _reply_with_range(
+    call: Call, request: XArrowRequest, encoder: RangeEncoder, first: StreamId, last: StreamId
+) -> None:
+    """Encode the entries between two IDs, and write the reply."""
     stream: Stream | None = call.database.stream(call.argv[1])
     lost: cython.bint = request.wants_anchor
     more: cython.bint = False
@@ -112,7 +122,6 @@ def run_arrow(call: Call) -> None:
         for count in misfits:
             call.reply.integer(count)
     _write_message(call.reply, encoder.message(), encoder.row_count)
-    encoder.close()
 
 
 @cython.cfunc
