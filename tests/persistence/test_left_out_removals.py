@@ -14,7 +14,7 @@ from headrace.streams import cold_run, node
 from headrace.streams.cold_run import ColdRun
 from headrace.structures.rax_walk import RaxCursor
 from persistence.faults import FaultyFiles
-from persistence.test_cold_log import NAMES, NOW_MS, ColdServer
+from persistence.test_cold_log import NAMES, NOW_MS, ColdServer, checked
 
 
 class LoadingServer(ColdServer):
@@ -141,6 +141,13 @@ def test_a_deletion_deletes_what_can_be_read(damaged: Damage, command: str) -> N
     assert restarted.is_rewritable()
     intact = damaged.restart_intact(restarted)
     assert intact.ids() == [number for number in expected if number > last]
+
+
+def test_a_start_and_a_check_note_left_out_removals_once(damaged: Damage) -> None:
+    damaged.server.run("XDEL s 1-0")
+    damaged.damage(damaged.server.runs[0])
+    for notes in (checked(damaged.directory).notes, damaged.start().found.notes):
+        assert sum("1 removal of the log could not be done" in note for note in notes) == 1
 
 
 def pending(server: LoadingServer, key: str = "s") -> bytes:

@@ -172,6 +172,24 @@ def test_a_failed_upload_keeps_the_file_is_counted_and_tried_again(world: World,
     assert len(world.store.objects()) == 2
 
 
+def test_pauses_double_up_to_the_maximum_while_the_store_fails(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            world.uploader.close()
+
+    monkeypatch.setattr(object_uploader, "RETRY_S", 1.0)
+    monkeypatch.setattr(object_uploader, "RETRY_S_MAX", 5.0)
+    monkeypatch.setattr(world.uploader, "_step", lambda: False)
+    monkeypatch.setattr(world.uploader, "_sleep", sleep)
+    world.uploader._run()
+    assert pauses == [1, 2, 4, 5, 5]
+
+
 def test_a_file_is_removed_only_when_the_store_has_exactly_its_bytes(world: World) -> None:
     made, places = written(world.cold)
     world.store.damage = True

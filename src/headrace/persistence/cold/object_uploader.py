@@ -154,8 +154,8 @@ class ObjectUploader:
                 pause = RETRY_S
                 self._wake.wait()
             else:
+                self._sleep(pause)
                 pause = min(2 * pause, RETRY_S_MAX)
-                self._sleep(pause / 2)
 
     def _sleep(self, seconds: float) -> None:
         """Wait, also if there is something new to do: the store has just failed."""
