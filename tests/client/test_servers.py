@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import pickle
@@ -20,7 +21,7 @@ from headrace.client.servers import Servers
 from headrace.positions.stream_state import last_ids
 from support.redis_cluster import SLOTS, Certificates, Node
 from support.redis_programs import installed_redis
-from support.redis_server import free_port
+from support.redis_server import free_port, redis_server
 from support.stream_server import StreamServer
 from support.waiting import wait_until
 
@@ -79,6 +80,26 @@ def test_a_signal_while_numbers_become_text_does_no_harm(stream_server: StreamSe
     assert b"wrong number of arguments" in reply
     connection.close()
     servers.close()
+
+
+def test_a_replica_that_rejects_requests_does_not_end_the_search_for_another() -> None:
+    with redis_server(None, "--repl-diskless-sync-delay", "0") as primary, contextlib.ExitStack() as stack:
+        follow = ("--replicaof", "127.0.0.1", str(primary))
+        ports = [stack.enter_context(redis_server(None, *follow)) for _ in range(2)]
+        replicas = [stack.enter_context(redis.Redis(port=port)) for port in ports]
+        with redis.Redis(port=primary) as client:
+            wait_until(lambda: len(client.role()[2]) == 2)
+            wait_until(lambda: all(each.role()[3] == b"connected" for each in replicas))
+        url = f"redis://127.0.0.1:{primary}"
+        replicas[0].execute_command("ACL", "SETUSER", "default", "-ping")
+        with Servers(url, reconnect_timeout=0, read_from="replica") as servers:
+            assert servers.client().connection_pool.connection_kwargs["port"] == ports[1]
+        replicas[1].execute_command("ACL", "SETUSER", "default", "-ping")
+        rejected = pytest.raises(redis.exceptions.NoPermissionError)
+        with rejected, Servers(url, reconnect_timeout=0, read_from="replica") as servers:
+            servers.client()
+        for each in replicas:
+            wait_until(lambda each=each: len(each.client_list(_type="normal")) == 1)  # all others are closed
 
 
 def test_waiting_ends_when_an_entry_comes(stream_server: StreamServer) -> None:

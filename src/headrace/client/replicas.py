@@ -19,7 +19,12 @@ from redis.connection import ConnectionPool, SSLConnection
 from redis.exceptions import NoPermissionError, ResponseError
 from redis.sentinel import Sentinel
 
-from headrace.client.connection_errors import CONNECTION_ERRORS, ServerUnavailable
+from headrace.client.connection_errors import (
+    AUTH_ERRORS,
+    CONNECTION_ERRORS,
+    UNAVAILABLE_ERRORS,
+    ServerUnavailable,
+)
 from headrace.client.stream_names import stream_key
 from headrace.client.topology import (
     CONNECTION_SETTINGS,
@@ -36,6 +41,7 @@ from headrace.client.url import ServerUrl
 from headrace.errors import UsageError
 from headrace.fork_safe_lock import ForkSafeLock
 
+REJECTIONS = (ResponseError, *AUTH_ERRORS)
 ADDRESS_SETTING_NAMES = ("host", "port", "path", "connection_class")  # settings that say where a server is
 
 
@@ -115,23 +121,33 @@ class ReadReplicaTopology(Standalone):
     def _choose(self) -> redis.Redis:
         """Return a client of a replica that is connected to its primary, preferably one with XARROW.
 
-        Raises ServerUnavailable if there is no such replica.
+        Raises ServerUnavailable if there is no such replica; the error of a replica that rejects requests, as
+        of a user without rights, if there is no other one.
         """
         candidates = list(self._candidates())
         random.shuffle(candidates)
-        second_best = None
+        second_best: redis.Redis | None = None
+        rejection: Exception | None = None
         for settings in candidates:
             client = redis.Redis.from_pool(ConnectionPool(**settings))
             try:
                 client.ping()
-                if len(candidates) == 1 or _has_xarrow(client):
-                    return client
-            except CONNECTION_ERRORS:
+                is_preferred = len(candidates) == 1 or _has_xarrow(client)
+            except (redis.RedisError, *CONNECTION_ERRORS) as error:
                 client.close()
+                if isinstance(error, REJECTIONS) and not isinstance(error, UNAVAILABLE_ERRORS):
+                    rejection = error
+                continue
+            if is_preferred:
+                if second_best is not None:
+                    second_best.close()
+                return client
+            if second_best is None:
+                second_best = client
             else:
-                second_best = second_best or client
+                client.close()
         if second_best is None:
-            raise ServerUnavailable(f"{self._shown} has no replica that is connected to it")
+            raise rejection or ServerUnavailable(f"{self._shown} has no replica that is connected to it")
         return second_best
 
     def _candidates(self) -> Iterable[dict[str, Any]]:
