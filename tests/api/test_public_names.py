@@ -16,7 +16,7 @@ import pytest
 
 import headrace
 from headrace.errors import DatabaseClosed
-from headrace.fork_safe_lock import LOCKS
+from headrace.fork_safe_lock import LOCKS, ForkSafeLock
 from headrace.testing import ManualClock
 
 NAMES_AT_ONCE = "import headrace; print(*dir(headrace))"
@@ -121,6 +121,24 @@ def test_a_database_closed_before_the_fork_still_says_closed() -> None:
     with pytest.raises(DatabaseClosed) as closed:
         db.stream("orders").add({"n": 1})
     assert in_child(lambda: db.stream("orders").add({"n": 1})) == f"DatabaseClosed: {closed.value}"
+
+
+def test_a_thread_that_forks_within_a_lock_holds_it_in_the_child_too() -> None:
+    lock = ForkSafeLock()
+
+    def is_free() -> bool:
+        taken = lock._lock.acquire(blocking=False)
+        if taken:
+            lock._lock.release()
+        return taken
+
+    def end_block() -> tuple[bool, bool]:
+        was_free = is_free()
+        lock.__exit__()
+        return was_free, is_free()
+
+    with lock:
+        assert in_child(end_block) == "(False, True)"
 
 
 def test_a_connection_to_a_server_is_usable_on_both_sides_of_a_fork(headrace_url: str) -> None:
