@@ -69,6 +69,20 @@ def test_reacquire_restarts_the_time_to_live_and_zero_ends_it(talk):
     assert talk("EXISTS k") == 0
 
 
+@pytest.mark.parametrize("ms", [2**63 - 1, 2**63 - 1000])
+def test_a_time_to_live_that_is_too_long_is_an_error_and_keeps_the_lock(talk, ms):
+    talk("SET k t PX 1000")
+    talk.effects()
+    error = "-ERR invalid expire time in 'pexpire' command"
+    assert talk.words("EVAL", EXTEND, "1", "k", "t", str(ms), "0").startswith(error)
+    assert talk.words("EVAL", EXTEND, "1", "k", "t", str(ms), "1").startswith(error)
+    assert talk.words("EVAL", REACQUIRE, "1", "k", "t", str(ms)).startswith(error)
+    assert talk.effects() == []
+    assert talk("PTTL k") == 1000
+    assert talk.words("EVAL", EXTEND, "1", "k", "t", str(2**63 - 2001), "0") == 1
+    assert talk("PEXPIRETIME k") == 2**63 - 1
+
+
 def test_a_lock_is_given_back_inside_a_transaction(talk):
     sha = loaded(talk, RELEASE)
     for line in ("MULTI", "SET k t NX", f"EVALSHA {sha} 1 k t", "EXISTS k"):

@@ -22,11 +22,14 @@ from headrace.commands import arguments
 from headrace.commands.call import Call
 from headrace.commands.keys import expire
 from headrace.commands.stream import trim
+from headrace.commands.string.set_options import InvalidExpireTime
 from headrace.errors import to_text
 from headrace.scripting.script import Script
 from headrace.streams.stream import Stream
 from headrace.structures import stream_id
 from headrace.structures.stream_id import StreamId
+
+I64_MAX = cython.declare(cython.longlong, 0x7FFFFFFFFFFFFFFF)
 
 # Where the known scripts write.
 WRITE_CALL_PATTERN = re.compile(rb"redis\.call\(\s*['\"](?:del|pexpire|xtrim)['\"]", re.IGNORECASE)
@@ -55,11 +58,13 @@ def is_lock_held(call: Call, key: bytes, token: bytes) -> cython.bint:
 
 
 @cython.cfunc
-def set_time_to_live(call: Call, key: bytes, ms: cython.longlong) -> cython.void:
-    """Set an existing key's expiry to `ms` milliseconds from now on; if ms <= 0, remove the key."""
+def set_expiry_after(call: Call, key: bytes, base: cython.longlong, ms: cython.longlong) -> cython.void:
+    """Set an existing key's expiry to base + ms milliseconds; remove the key if this time has passed."""
     check_write(call)
-    if ms > 0:
-        expire.set_expiry(call, key, call.now + ms)
+    if ms > I64_MAX - base:
+        raise InvalidExpireTime("pexpire")
+    if base + ms > call.now:
+        expire.set_expiry(call, key, base + ms)
     else:
         expire.remove_key(call, key)
 
@@ -85,7 +90,7 @@ def extend_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     if moment < 0:
         return 0
     ms: cython.longlong = arguments.parse_i64(words[1])
-    set_time_to_live(call, keys[0], ms + moment - call.now if words[2] == b"0" else ms)
+    set_expiry_after(call, keys[0], moment if words[2] == b"0" else call.now, ms)
     return 1
 
 
@@ -93,7 +98,7 @@ def reacquire_lock(call: Call, keys: list[bytes], words: list[bytes]) -> int:
     """Set the lock's time to live; return 1, or 0 if it is not held. words: the token, milliseconds."""
     if not is_lock_held(call, keys[0], words[0]):
         return 0
-    set_time_to_live(call, keys[0], arguments.parse_i64(words[1]))
+    set_expiry_after(call, keys[0], call.now, arguments.parse_i64(words[1]))
     return 1
 
 
