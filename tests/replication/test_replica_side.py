@@ -13,6 +13,7 @@ import redis
 
 from headrace.commands.session import Session
 from headrace.engine.clock import RealClock
+from headrace.errors import UsageError
 from headrace.keyspace.keyspace import Keyspace
 from headrace.persistence.data_directory import DiskDirectory
 from headrace.replication.replica_link import ReplicaLink
@@ -439,6 +440,23 @@ def test_a_primary_is_followed_through_tls(tmp_path: Path) -> None:
         replica.until(lambda: replica.side._last_error, "the rejection")
         assert "tls-replication needs a tls-ca-cert-file" in replica.side._last_error
         replica.close()
+
+
+def test_errors_of_outgoing_tls_name_its_own_directives(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    ours, trusted = authority.certify("replica"), ["--tls-ca-cert-file", str(authority.file)]
+    missing = str(tmp_path / "missing")
+    for words, text in (
+        ([*ours.server_words(), *trusted, "--tls-key-file", ""], "tls-replication with a tls-cert-file"),
+        (["--tls-ca-cert-dir", missing], f"tls-ca-cert-dir {missing}: no such directory"),
+        ([*ours.server_words(), "--tls-ca-cert-file", str(ours.key)], f"tls-ca-cert-file {ours.key}: "),
+        (ours.server_words(), "tls-replication needs a tls-ca-cert-file or a tls-ca-cert-dir"),
+    ):
+        config = Config()
+        config.read_arguments(words)
+        with pytest.raises(UsageError) as wrong:
+            OutgoingTls(config)
+        assert str(wrong.value).startswith(text) and "tls-port" not in str(wrong.value)
 
 
 def test_an_unreachable_primary_is_tried_again(replica: Replica) -> None:

@@ -81,7 +81,7 @@ def tls_context(config: Config) -> ssl.SSLContext:
             context.set_ciphers(ciphers)
         except ssl.SSLError:
             raise UsageError(f"tls-ciphers {ciphers}: OpenSSL supports none of them") from None
-    _load_certificate(config, context)
+    _load_certificate(config, context, "tls-port needs a tls-cert-file and a tls-key-file")
     _configure_client_certificates(config, context)
     return context
 
@@ -96,20 +96,16 @@ class OutgoingTls:
         self.context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False  # as in Redis: what counts is who has signed the certificate
         if config.text("tls-cert-file"):
-            _load_certificate(config, context)
-        file, directory = _readable_path(config, "tls-ca-cert-file"), config.text("tls-ca-cert-dir")
-        if not file and not directory:
+            _load_certificate(config, context, "tls-replication with a tls-cert-file needs a tls-key-file")
+        if not _load_authorities(config, context):
             raise UsageError("tls-replication needs a tls-ca-cert-file or a tls-ca-cert-dir")
-        try:
-            context.load_verify_locations(file or None, directory or None)
-        except ssl.SSLError as wrong:
-            raise UsageError(f"tls-ca-cert-file {file}: {_describe_error(wrong)}") from None
 
 
-def _load_certificate(config: Config, context: ssl.SSLContext) -> None:
+def _load_certificate(config: Config, context: ssl.SSLContext, missing: str) -> None:
+    """Load the certificate and its key. Raises UsageError, with the text `missing` if one is not set."""
     certificate, key = _readable_path(config, "tls-cert-file"), _readable_path(config, "tls-key-file")
     if not certificate or not key:
-        raise UsageError("tls-port needs a tls-cert-file and a tls-key-file")
+        raise UsageError(missing)
     try:
         # Always given, or OpenSSL would prompt for it on the terminal.
         context.load_cert_chain(certificate, key, lambda: config.text("tls-key-file-pass"))
@@ -124,17 +120,23 @@ def _load_certificate(config: Config, context: ssl.SSLContext) -> None:
             raise UsageError(f"tls-dh-params-file {parameters}: {_describe_error(wrong)}") from None
 
 
-def _configure_client_certificates(config: Config, context: ssl.SSLContext) -> None:
-    asked = config.text("tls-auth-clients")
+def _load_authorities(config: Config, context: ssl.SSLContext) -> bool:
+    """Load the authorities' certificates; return whether any are set. Raises UsageError."""
     file, directory = _readable_path(config, "tls-ca-cert-file"), config.text("tls-ca-cert-dir")
     if directory and not os.path.isdir(directory):
         raise UsageError(f"tls-ca-cert-dir {directory}: no such directory")
-    if file or directory:
-        try:
-            context.load_verify_locations(file or None, directory or None)
-        except ssl.SSLError as wrong:
-            raise UsageError(f"tls-ca-cert-file {file}: {_describe_error(wrong)}") from None
-    elif asked != "no":
+    if not file and not directory:
+        return False
+    try:
+        context.load_verify_locations(file or None, directory or None)
+    except ssl.SSLError as wrong:
+        raise UsageError(f"tls-ca-cert-file {file}: {_describe_error(wrong)}") from None
+    return True
+
+
+def _configure_client_certificates(config: Config, context: ssl.SSLContext) -> None:
+    asked = config.text("tls-auth-clients")
+    if not _load_authorities(config, context) and asked != "no":
         raise UsageError(
             f"tls-auth-clients {asked}: needs a tls-ca-cert-file or a tls-ca-cert-dir to verify"
             " clients' certificates; with no, clients need none"
