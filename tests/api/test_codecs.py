@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -241,6 +242,20 @@ def test_values_of_another_kind_are_refused() -> None:
         codec_for("json").encode({1, 2})
     with pytest.raises(CodecError, match=r"Order\.cents"):
         codec_for(Order).encode(Order("twelve"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_json_lacks_are_rejected_before_anything_is_stored(number: float) -> None:
+    with headrace.open() as db:
+        values = db.stream("values", codec="json")
+        for value in (number, [1, number], {"ratio": number}):
+            with pytest.raises(CodecError, match=r"cannot be stored as JSON: .*not JSON compliant"):
+                values.add(value)
+            with pytest.raises(CodecError, match="cannot be stored as JSON"):
+                values.add_many([1, value])
+        assert len(values) == 0
+        db.execute("XADD", "values", "1-0", "json", json.dumps(number))  # as earlier versions stored it
+        assert str(values["1-0"].value) == str(number)
 
 
 @pytest.mark.parametrize("spec", ["xml", 5, int, dict, object()])

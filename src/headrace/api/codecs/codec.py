@@ -83,9 +83,10 @@ class JsonCodec:
     """One field that contains the value as JSON."""
 
     def encode(self, value: Any, /) -> Fields:
-        """Return the field `json`. Raises CodecError if JSON cannot represent the value."""
+        """Return the field `json`. Raises CodecError if JSON cannot represent the value, such as NaN."""
         try:
-            return {JSON_FIELD: json.dumps(value, ensure_ascii=False, separators=(",", ":"))}
+            document = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            return {JSON_FIELD: document}
         except (TypeError, ValueError) as wrong:
             raise CodecError(f"{value!r} cannot be stored as JSON: {wrong}") from wrong
 
