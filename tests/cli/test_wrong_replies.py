@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.cli.main import SUMMARY_BY_COMMAND, main
 from headrace.client.reply_shapes import SHAPE_BY_COMMAND, check_reply
-from headrace.errors import UnexpectedReply
+from headrace.errors import HeadraceError, UnexpectedReply
 from support.wrong_server import CUT, POLITENESS, REPLIES, WrongServer
 
 
@@ -71,6 +74,28 @@ def test_a_wrong_reply_gives_one_line(command, polite, directory, capsys):
         assert "\x1b[31m" not in out + err, (reply, err)
         if code:
             assert err.startswith("headrace: ") and err.count("\n") == 1, (reply, err)
+
+
+class SilentHandler(BaseHTTPRequestHandler):
+    """A web server's handler that logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("scheme", ["redis", "cluster"])
+def test_a_web_server_on_the_port_is_reported_as_such(
+    scheme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), SilentHandler) as web_server:
+        threading.Thread(target=web_server.serve_forever, daemon=True).start()
+        url = f"{scheme}://127.0.0.1:{web_server.server_port}"
+        assert main(["ls", "--url", url]) != 0
+        [line] = capsys.readouterr().err.splitlines()
+        assert "is it a Redis server?" in line and "headrace serve" not in line
+        with pytest.raises(HeadraceError, match=r"is it a Redis server\?"):
+            headrace.connect(url).stream("s").add({"n": 1})
+        web_server.shutdown()
 
 
 @pytest.mark.parametrize("name", sorted(set(SHAPE_BY_COMMAND) - {"COMMAND INFO"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import urllib.request
 from pathlib import Path
@@ -11,8 +12,10 @@ import redis
 
 import headrace
 from headrace.cli.main import main
+from headrace.client.servers import servers_at
 from headrace.errors import HeadraceError
 from server.tls_clients import Town
+from support.redis_server import redis_server
 
 
 def url_of(town: Town, port: int) -> str:
@@ -100,3 +103,21 @@ def test_a_wrong_address_says_what_to_do(
     assert main(["ls", "--url", url]) != 0
     [line] = capsys.readouterr().err.splitlines()
     assert WRONG_ADDRESSES[address] in line
+    with pytest.raises(HeadraceError, match=re.escape(WRONG_ADDRESSES[address])):
+        headrace.connect(url).stream("orders").add({"item": "pear"})
+
+
+def test_a_wrong_address_of_a_redis_server_says_what_to_do(town: Town, redis_port: int) -> None:
+    with redis_server() as plain:
+        for url, text in (
+            (f"redis://127.0.0.1:{redis_port}", "if its port is for TLS, write rediss://"),
+            (f"cluster://127.0.0.1:{redis_port}", "if its port is for TLS, write clusters://"),
+            (
+                f"{url_of(town, plain)}&socket_connect_timeout=1",
+                "if this port does not use TLS, write redis://",
+            ),
+        ):
+            with pytest.raises(HeadraceError, match=text):
+                headrace.connect(url).stream("orders").add({"item": "pear"})
+            with pytest.raises(HeadraceError, match=text), servers_at(url) as servers:
+                servers.client().ping()

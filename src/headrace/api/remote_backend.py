@@ -21,8 +21,11 @@ from headrace.client.connection_errors import (
     AUTH_ERRORS,
     CONNECTION_ERRORS,
     UNAVAILABLE_ERRORS,
+    ServerUnavailable,
     as_command_error,
+    connection_advice,
     is_role_change_error,
+    protocol_error,
     readonly_error_text,
 )
 from headrace.client.interruptible import (
@@ -432,7 +435,7 @@ class RemoteBackend:
         except ResponseError as refused:  # while connecting: the database number does not exist, for example
             raise as_command_error(refused) from None
         except NOT_REDIS_ERRORS as wrong:
-            raise UnexpectedReply(f"{self.topology!r} does not speak the Redis protocol: {wrong}") from wrong
+            raise protocol_error(repr(self.topology), wrong) from wrong
         words = requests if asked is None else [(b"ASKING",), *requests]
         try:
             if wakeup is not None and asked is None and self._may_unblock(connection):
@@ -443,7 +446,7 @@ class RemoteBackend:
         except CONNECTION_ERRORS as cause:
             raise _NoReply(cause, sent=True) from cause
         except redis.InvalidResponse as wrong:
-            raise UnexpectedReply(f"{self.topology!r} does not speak the Redis protocol: {wrong}") from wrong
+            raise protocol_error(repr(self.topology), wrong) from wrong
         finally:
             pool.release(connection)
         if requests[0][0] != b"MULTI":  # else most replies are QUEUED
@@ -479,6 +482,9 @@ class RemoteBackend:
         if isinstance(cause, ReadOnlyError) and not maybe_executed:
             text = f"{self.topology!r}: {self._describe_replica(key)}. {name} was not executed."
             return ConnectionLost(text)
+        replied = self.topology.was_connected or isinstance(cause, (ServerUnavailable, *UNAVAILABLE_ERRORS))
+        if not replied and isinstance(self.url_or_client, str):
+            why += f"; {connection_advice(self.url_or_client, cause)}"
         if not maybe_executed:
             return ConnectionLost(f"{self.topology!r} cannot be reached: {why}. {name} was not executed.")
         return ConnectionLost(

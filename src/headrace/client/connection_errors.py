@@ -20,6 +20,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     ClusterError,
+    InvalidResponse,
     MasterDownError,
     MovedError,
     ReadOnlyError,
@@ -31,7 +32,7 @@ from redis.exceptions import (
 
 from headrace.client.server_errors import command_error
 from headrace.client.url import has_password, without_password
-from headrace.errors import CommandError, HeadraceError, UsageError
+from headrace.errors import CommandError, HeadraceError, UnexpectedReply, UsageError
 
 CONNECTION_ERRORS = (
     redis.ConnectionError,
@@ -72,8 +73,9 @@ TLS_ADVICE = {
     "CERTIFICATE_VERIFY_FAILED": "give the authority of the server's certificate: ?ssl_ca_certs=FILE",
     "CERTIFICATE_REQUIRED": "the server requires a certificate: ?ssl_certfile=FILE&ssl_keyfile=FILE",
     "KEY_VALUES_MISMATCH": "ssl_keyfile is not the key of ssl_certfile",
-    "WRONG_VERSION_NUMBER": "this port does not use TLS: write redis://",
 }
+TLS_SCHEMES = {"redis": "rediss", "sentinel": "sentinels", "cluster": "clusters"}  # by the scheme without TLS
+PLAIN_SCHEMES = {tls: plain for plain, tls in TLS_SCHEMES.items()}
 
 
 class ServerUnavailable(redis.ConnectionError):
@@ -126,22 +128,40 @@ def connection_error(url: str, error: Exception) -> HeadraceError:
         return HeadraceError(f"{without_password(url)}: the server rejected the request: {text}")
     if isinstance(error, ServerUnavailable):  # it replied
         return HeadraceError(f"{without_password(url)}: {error}")
+    if isinstance(error, InvalidResponse):
+        return protocol_error(without_password(url), error)
     cause = str(error).removesuffix(".")
-    return HeadraceError(f"{without_password(url)}: {cause}; {_advice(url, error)}")
+    return HeadraceError(f"{without_password(url)}: {cause}; {connection_advice(url, error)}")
 
 
-def _advice(url: str, error: Exception) -> str:
-    """Return what to do about an error of a connection."""
-    for text, advice in TLS_ADVICE.items():
-        if text in str(error):
+def protocol_error(shown: str, error: Exception) -> UnexpectedReply:
+    """Return the error for a server that does not speak the Redis protocol; `shown` is its address."""
+    return UnexpectedReply(f"{shown} does not speak the Redis protocol: {error}; is it a Redis server?")
+
+
+def connection_advice(url: str, error: Exception) -> str:
+    """Return what to do if no connection to the servers of a URL can be made, because of this error."""
+    text = str(error)
+    for part, advice in TLS_ADVICE.items():
+        if part in text:
             return advice
+    scheme = url.partition("://")[0]
+    if scheme in PLAIN_SCHEMES:
+        if "WRONG_VERSION_NUMBER" in text:
+            return f"this port does not use TLS: write {PLAIN_SCHEMES[scheme]}://"
+        if "Timeout connecting" in text:  # redis-server waits for the rest of what it takes for a command
+            return (
+                f"is a server running there? if this port does not use TLS, write {PLAIN_SCHEMES[scheme]}://"
+            )
+    elif scheme in TLS_SCHEMES and ("Connection closed by server" in text or "Connection reset" in text):
+        return f"is a server running there? if its port is for TLS, write {TLS_SCHEMES[scheme]}://"
+    if "protocol error, got" in text.lower():  # of a node of a cluster
+        return "is it a Redis server?"
     if isinstance(error.__cause__ or error.__context__, FileNotFoundError):
         named = dict(parse_qsl(url.partition("?")[2]))
         for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
             if name in named and not Path(named[name]).exists():
                 return f"there is no {named[name]!r}, which the URL names as {name}"
-    if "Connection closed by server" in str(error) and not url.partition("://")[0].endswith("ss"):
-        return "if this port is for TLS, write rediss://"
     return "is a server running there? (headrace serve)"
 
 
