@@ -273,6 +273,24 @@ def test_a_shutdown_waits_for_replicas(tmp_path: Path) -> None:
         assert replica.client.xlen("s") == 1
 
 
+def test_a_shutdown_that_waits_for_replicas_is_not_unblocked_but_aborted(tmp_path: Path) -> None:
+    with nodes(tmp_path, "headrace", "headrace") as (primary, replica):
+        replica.follow(primary.port)
+        replica.wait_for(primary)
+        replica.process.send_signal(19)  # SIGSTOP
+        primary.client.xadd("s", {"a": 1})
+        with redis.Redis(port=primary.port, single_connection_client=True) as waiting:
+            number = waiting.client_id()
+            waiting.connection.send_command("SHUTDOWN")
+            wait_until(lambda: "the shutdown waits for 1 replica" in primary.log())
+            assert primary.client.info("clients")["blocked_clients"] == 1
+            assert primary.client.execute_command("CLIENT", "UNBLOCK", number) == 0
+            primary.client.execute_command("SHUTDOWN", "ABORT")
+            with pytest.raises(redis.ResponseError, match="SHUTDOWN"):
+                waiting.connection.read_response()
+        replica.process.send_signal(18)  # SIGCONT
+
+
 def test_failover_hands_the_role_to_a_replica(tmp_path: Path) -> None:
     with nodes(tmp_path, "headrace", "headrace") as (first, second):
         with pytest.raises(redis.ResponseError, match="FAILOVER requires connected replicas"):

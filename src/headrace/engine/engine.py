@@ -35,9 +35,9 @@ from headrace.engine.parking import Parking
 from headrace.engine.rule_runner import RuleRunner
 from headrace.engine.script_runner import RowRunner, ScriptRunner
 from headrace.engine.timing import Timing
-from headrace.engine.write_gate import WriteGate, never_serve, no_timeout_reply
+from headrace.engine.write_gate import WriteGate, no_timeout_reply
 from headrace.errors import CommandError, WrongArgumentCount
-from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder
+from headrace.keyspace.blocking import Blocking, Waiter, WakeOrder, never_serve
 from headrace.keyspace.cold_storage import ColdStorage, RunStore
 from headrace.keyspace.effects import Effects
 from headrace.keyspace.eviction import Eviction
@@ -526,7 +526,7 @@ class Engine(RowRunner):
     def unblock(self, session: Session, error: CommandError | None = None) -> bool:
         """End a blocked session's wait with its timeout reply or an error; return whether it was blocked.
 
-        Paused requests, and those that wait for a cold run, are not ended.
+        Paused requests, those that wait for a cold run, and a SHUTDOWN are not ended.
         """
         waiter = session.waiter
         if waiter is not None and waiter.serve is not never_serve:
@@ -534,8 +534,14 @@ class Engine(RowRunner):
             return True
         return False
 
+    def end_shutdown_wait(self, session: Session, error: CommandError) -> None:
+        """Reply to a session whose SHUTDOWN waits, because the shutdown has failed."""
+        waiter = session.waiter
+        if waiter is not None:
+            self._time_out(waiter, error)
+
     def unblock_all(self, error: CommandError) -> None:
-        """End the wait of every blocked session with the error, and close it. Paused requests stay."""
+        """End the wait of every blocked session that unblock() ends, with the error; close these sessions."""
         for session in list(self.clients.values()):
             if self.unblock(session, error):
                 session.closing = True

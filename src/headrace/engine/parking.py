@@ -20,9 +20,9 @@ from headrace.commands.call import Call
 from headrace.commands.session import Session
 from headrace.commands.stats import CommandRow, Stats
 from headrace.engine.dispatch import Dispatcher
-from headrace.engine.write_gate import never_serve, no_timeout_reply
+from headrace.engine.write_gate import no_timeout_reply
 from headrace.errors import DamagedColdRun
-from headrace.keyspace.blocking import Blocking, Waiter
+from headrace.keyspace.blocking import Blocking, Waiter, never_serve
 from headrace.keyspace.cold_storage import ColdStorage
 from headrace.keyspace.keyspace import Keyspace
 from headrace.streams import cold_run

@@ -37,11 +37,6 @@ from headrace.streams.memory_account import MemoryAccount
 SCRIPT_COMMANDS = frozenset({b"eval", b"evalsha", b"fcall"})
 
 
-def never_serve(call: Call) -> bool:
-    """Return False. The `serve` function of paused requests and of those that wait for a cold run."""
-    return False
-
-
 def no_timeout_reply(call: Call) -> None:
     """Do nothing. The `on_timeout` function that goes with never_serve(): there is no deadline."""
 

@@ -33,6 +33,14 @@ WAIT_CLASS_BYTES = cython.declare(cython.Py_ssize_t, 400)
 QUEUE_BYTES = cython.declare(cython.Py_ssize_t, 340)
 
 
+def never_serve(call: object) -> bool:
+    """Return False. The `serve` function of a wait that neither data nor CLIENT UNBLOCK ends.
+
+    Requests wait so during a pause, for a cold run, and in SHUTDOWN for the replicas.
+    """
+    return False
+
+
 @cython.final
 @cython.cclass
 class Waiter:

@@ -10,6 +10,7 @@ from headrace.commands.command_rows import server_command, server_container
 from headrace.commands.server import memory_report
 from headrace.commands.spec import Command
 from headrace.errors import CommandError, InvalidSyntax, to_text
+from headrace.keyspace.blocking import never_serve
 from headrace.limits import KEY_OVERHEAD_BYTES
 from headrace.streams import size
 from headrace.streams.stream import Stream
@@ -141,11 +142,6 @@ def run_shutdown(call: Call) -> None:
         return
     server.shutdown(save, now, force)
     call.session.closing = True
-
-
-def never_serve(call: Call) -> bool:
-    """Return False: a SHUTDOWN that waits for replicas gets no reply, unless it fails."""
-    return False
 
 
 CONFIG_SUBCOMMANDS = [

@@ -114,4 +114,4 @@ class DelayedShutdown:
         waiting, self._waiting, self._finish = self._waiting, [], None
         self.engine.write_gate.end_pause(SHUTDOWN_PAUSE)
         for session in waiting:
-            self.engine.unblock(session, error)
+            self.engine.end_shutdown_wait(session, error)
