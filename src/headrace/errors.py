@@ -80,7 +80,7 @@ class CommandError(HeadraceError):
 
     `stored_ids` is set if add_many() raises the error because single values were rejected. It has an element
     for each value, in their order: the ID of the entry, or None if the value was not stored. It is empty for
-    all other errors.
+    all other errors: with NotConfirmed and NotReplicated all values are stored, with the others none is.
     """
 
     text: str = "ERR"

@@ -14,7 +14,8 @@ import pytest
 
 import headrace
 from headrace import Retention
-from headrace.errors import EntriesKept, LastIdMismatch, NotSupported, StreamFull, UsageError
+from headrace.api.backend import ids_or_raise
+from headrace.errors import EntriesKept, LastIdMismatch, NotConfirmed, NotSupported, StreamFull, UsageError
 from headrace.testing import ManualClock
 from support.headrace_server import headrace_server
 from support.redis_server import redis_server
@@ -82,6 +83,12 @@ def test_the_error_of_add_many_that_waits_for_replicas_has_the_ids(db: headrace.
     with pytest.raises(StreamFull) as raised:
         jobs.add_many([{"n": 1}, {"n": 2}], wait_replicas=1, timeout=0.01)
     assert raised.value.stored_ids == [*(bytes(entry.id) for entry in jobs), None]
+
+
+def test_the_error_of_an_entry_that_is_stored_but_not_confirmed_has_no_ids() -> None:
+    with pytest.raises(NotConfirmed) as raised:
+        ids_or_raise([NotConfirmed()])
+    assert not raised.value.stored_ids
 
 
 def test_a_strict_stream_rejects_the_removal_of_kept_entries(db: headrace.Database) -> None:
@@ -294,6 +301,59 @@ def test_without_a_rule_for_it_the_consumers_have_their_own_limit(
     jobs.add({"n": 2})
     later = group.consumer("dan", block=1, ordered_by=ordered_by)
     assert [entry["n"] for entry in later] == [b"2"]
+
+
+def fetch_and_die(db: headrace.Database, consumer: str) -> None:
+    """Fetch four entries of the group, like a consumer whose process is killed before it acknowledges one."""
+    words = ("XREADGROUP", "GROUP", "workers", consumer, "COUNT", "4", "STREAMS", "jobs", ">")
+    wait_until(lambda: db.execute(*words) is not None)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_entries_fetched_with_one_that_kills_consumers_are_handled(
+    db: headrace.Database, batch: bool
+) -> None:
+    jobs = db.stream("jobs")
+    jobs.add_many({"n": n} for n in range(4))
+    group = jobs.group("workers", max_deliveries=2, create=True)
+    group.set_rules(lease=0.1)
+    for name in ("ann", "bob"):
+        fetch_and_die(db, name)
+    consumer = group.consumer("cid", block=1, fetch_count=4)
+    if batch:
+        handled = [[entry["n"] for entry in one] for one in consumer.batches(4)]
+        assert handled == [[b"1"], [b"2"], [b"3"]]  # each alone: it could be the one
+    else:
+        assert [entry["n"] for entry in consumer] == [b"1", b"2", b"3"]
+    assert [letter.fields[b"n"] for letter in group.dead_letters] == [b"0"] and group.pending() == []
+
+
+def test_an_entry_is_given_up_at_twice_the_limit_also_beside_others(db: headrace.Database) -> None:
+    jobs = db.stream("jobs")
+    jobs.add_many({"n": n} for n in range(4))
+    group = jobs.group("workers", max_deliveries=2, create=True)
+    group.set_rules(lease=0.1)
+    for _ in range(4):
+        fetch_and_die(db, "ann")
+    assert list(group.consumer("bob", block=1, fetch_count=4)) == []
+    assert len(group.dead_letters) == 4 and group.pending() == []
+
+
+def test_a_consumer_that_knows_an_old_limit_handles_what_the_server_delivers(db: headrace.Database) -> None:
+    jobs = db.stream("jobs")
+    jobs.add({"n": 1})
+    group = jobs.group("workers", create=True)
+    group.set_rules(lease=0.1, max_deliveries=2)
+    consumer = group.consumer("bob", block=5)
+    entries = iter(consumer)
+    assert next(entries)["n"] == b"1"
+    group.set_rules(lease=0.1, max_deliveries=10)
+    jobs.add({"n": 2})
+    for _ in range(3):
+        wait_until(
+            lambda: db.execute(*["XREADGROUP", "GROUP", "workers", "ann", "STREAMS", "jobs", ">"]) is not None
+        )
+    assert {entry["n"] for entry in entries} == {b"2"} and len(group.dead_letters) == 0
 
 
 def test_a_recreated_group_has_its_rules_again(db: headrace.Database) -> None:

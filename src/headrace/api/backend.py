@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 
 from headrace.api.signals import stop_on_signals
 from headrace.client.server_errors import command_error
-from headrace.errors import CommandError
+from headrace.errors import CommandError, NotConfirmed
 
 Fields = Mapping[Any, Any]  # names and values: bytes, str, int or float
 
@@ -160,10 +160,15 @@ class Backend(Protocol):
 
 
 def ids_or_raise(replies: list[Any]) -> list[bytes]:
-    """Return the IDs of entries that were added. Raises the first error, with `stored_ids`."""
+    """Return the IDs of entries that were added. Raises the first error, with `stored_ids`.
+
+    NotConfirmed has no `stored_ids`: the entry is stored, but its ID is not known.
+    """
     rejected = next((reply for reply in replies if isinstance(reply, CommandError)), None)
     if rejected is None:
         return replies
     error = command_error(str(rejected))
+    if isinstance(error, NotConfirmed):
+        raise error
     error.stored_ids = [None if isinstance(reply, CommandError) else reply for reply in replies]
     raise error

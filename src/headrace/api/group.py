@@ -290,7 +290,9 @@ class Group(Generic[T]):
         if "MAX-DELIVERIES" in rules:
             dead_letters = rules.get("DEAD-LETTER", dead_letter_name(self.stream.key))
             most = int(rules["MAX-DELIVERIES"])
-            self.policy = replace(self.policy, max_deliveries=most, dead_letters=dead_letters)
+            self.policy = replace(
+                self.policy, max_deliveries=most, dead_letters=dead_letters, server_limits_deliveries=True
+            )
 
     def rules(self) -> dict[str, str]:
         """Return the rules of the group, by the names that XGROUP CFGSET uses; {} if there are none.

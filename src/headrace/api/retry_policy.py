@@ -66,6 +66,8 @@ class RetryPolicy:
             rule LEASE. Then the server redelivers, and consumers do not look for idle entries. Empty: the
             group has no such rule.
         ordered_by: the field of the rule ORDERED-BY; None: there is no such rule.
+        server_limits_deliveries: the group has the rules LEASE and MAX-DELIVERIES, so the server itself moves
+            an entry to the dead letters instead of delivering it too often.
         server_backoff_max_ms: the longest delay of the rule BACKOFF.
         consumer_ttl_ms: the value of the rule CONSUMER-TTL, which ends leases of inactive consumers; 0: there
             is no such rule.
@@ -78,6 +80,7 @@ class RetryPolicy:
     recreate_start: bytes | None = None
     server_rule_arguments: tuple[bytes, ...] = ()
     ordered_by: bytes | None = None
+    server_limits_deliveries: bool = False
     server_backoff_max_ms: int = 0
     consumer_ttl_ms: int = 0
 

@@ -83,9 +83,20 @@ class InFlight:
     # Adding entries.
 
     def add(self, delivery: Delivery[Any], now: int) -> None:
-        """Add a newly fetched entry."""
+        """Add a newly fetched entry; give it up if it has often ended the consumers that fetched it.
+
+        A server that redelivers counts an entry when it is fetched. So entries that were only fetched
+        together with one that ends its consumers have a high count, too. A new consumer receives that one
+        first, unless several consumers share the entries: then its count goes on growing.
+        """
+        policy, count = self._policy, delivery.times_delivered
+        most = None if policy.server_limits_deliveries else policy.max_deliveries
+        is_first = not self.by_id
         self.by_id[delivery.raw_id] = delivery
-        self.make_ready_or_give_up(delivery, now)
+        if most is not None and count > most and (is_first or count > 2 * most):
+            self._give_up_unsettled(delivery, now)
+        else:
+            self._make_ready_or_queue(delivery, now)
 
     def schedule_redelivery(self, delivery: Delivery[Any], due: int) -> None:
         """Deliver the entry again at the time `due` (milliseconds)."""
@@ -96,13 +107,17 @@ class InFlight:
         heappush(self._waiting, (due, self._schedule_count, delivery))
 
     def make_ready_or_give_up(self, delivery: Delivery[Any], now: int) -> None:
-        """Make a delivered entry ready; give it up if it exceeds the limit of deliveries."""
-        count, most = delivery.times_delivered, self._policy.max_deliveries
-        if most is not None and count > most:
-            never = f"delivered {count - 1} times and never settled: its consumers died or were stopped"
-            self.give_up(delivery, delivery.error or never, now)
+        """Make an entry ready that was claimed to run now; give it up if it exceeds the delivery limit."""
+        most = self._policy.max_deliveries
+        if most is not None and delivery.times_delivered > most:
+            self._give_up_unsettled(delivery, now)
         else:
             self._make_ready_or_queue(delivery, now)
+
+    def _give_up_unsettled(self, delivery: Delivery[Any], now: int) -> None:
+        before = delivery.times_delivered - 1
+        unsettled = f"delivered {before} times and never settled: its consumers died or were stopped"
+        self.give_up(delivery, delivery.error or unsettled, now)
 
     def _make_ready_or_queue(self, delivery: Delivery[Any], now: int) -> None:
         """Make the entry ready, or queue it after earlier entries of its order key."""

@@ -18,7 +18,8 @@ It is handled twice after a crash between the end of the handler and the acknowl
 ran out (the process stopped, or the connection was lost for long), and when two consumers have the same name.
 
 The server counts deliveries. A claimed entry is counted when its handler begins, not when it is claimed.
-So entries queued after one that kills its consumers do not reach their own delivery limit.
+So entries queued after one that kills its consumers do not reach their own delivery limit. A server with the
+rule LEASE counts an entry when it is fetched: see InFlight.add().
 
 All methods are thread-safe.
 """
@@ -51,6 +52,7 @@ ACK_DELAY_MS = 20  # how long they are collected, from the start of the first of
 FETCH_COUNT_MAX = 512
 FETCH_FAST_MS, FETCH_SLOW_MS = 50, 200  # what is handled faster is doubled, what is slower is halved
 RETRY_DELAY_MIN_MS, RETRY_DELAY_MAX_MS = 100, 5000  # before a request is retried after an error
+DELIVERIES_MAX = (1 << 63) - 1  # the largest count that Redis stores, as after XNACK FATAL
 STOP_TIMEOUT_MS = 5000  # how long a stopping consumer retries to release its entries
 
 # Transient errors: the server is loading, full, has a disk error, or is changing its role.
@@ -558,7 +560,7 @@ class Worker:
             if not in_flight.has(key):
                 delivery = Delivery(key, flat, self._fetch_started_ms, self, self._codec)
                 if counts:  # idle time, and deliveries before this one
-                    delivery.times_delivered = counts[1] + 1
+                    delivery.times_delivered = min(counts[1] + 1, DELIVERIES_MAX)
                 in_flight.add(delivery, now)
             elif counts and key in in_flight.by_id:
                 in_flight.by_id[key].lease_renewed_ms = self._fetch_started_ms
