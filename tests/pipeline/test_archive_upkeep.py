@@ -172,6 +172,26 @@ def test_a_commit_is_known_to_its_job_also_if_what_follows_it_fails(
     assert reopened(maker).positions == maker.table.positions == parse_positions({"s": "1-1", "t": "2-1"})
 
 
+def test_no_commit_follows_one_that_failed_and_was_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = ArchiveMaker(tmp_path / "archive")
+    maker.add("s", entries_at((1, 1)), reached={"s": "1-1"})
+
+    def fail() -> None:
+        raise HeadraceError("the store fails")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maker.table, "sync_log", fail)
+        with pytest.raises(HeadraceError, match="the store fails"):
+            maker.add("s", entries_at((2, 1)), reached={"s": "2-1"})
+    table = DeltaTable(maker.directory)
+    table.restore(table.version() - 1)
+    with pytest.raises(HeadraceError, match="another program has replaced its entries"):
+        maker.add("s", entries_at((3, 1)), reached={"s": "3-1"})
+    assert counted_entries(maker.directory) == {("s", "1-1"): 1}
+
+
 def test_an_archive_that_was_replaced_by_older_entries_ends_where_its_files_end(maker: ArchiveMaker) -> None:
     add_days(maker, "s", 2)
     rows = DeltaTable(maker.directory, version=2).to_pyarrow_table()

@@ -33,6 +33,7 @@ from headrace.archive.files import (
     Archive,
     ArchivedFile,
     archive_of_table,
+    newest_position_commit,
     open_table,
     read_archive,
     recorded_streams,
@@ -180,6 +181,8 @@ class ArchiveTable:
         if not self._has_commit(mark):
             self._unfinished = None
             return False
+        if newest_position_commit(self._table).get(COMMIT_ID_KEY) != mark:  # set back since, or continued
+            raise self._conflict_error()
         self._finish(reached)
         return True
 
