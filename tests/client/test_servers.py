@@ -102,6 +102,25 @@ def test_a_replica_that_rejects_requests_does_not_end_the_search_for_another() -
             wait_until(lambda each=each: len(each.client_list(_type="normal")) == 1)  # all others are closed
 
 
+def test_a_rejection_is_not_reported_while_another_replica_is_away() -> None:
+    follow = ("--repl-diskless-sync-delay", "0")
+    with redis_server(None, *follow) as primary, contextlib.ExitStack() as stack:
+        options = ("--replicaof", "127.0.0.1", str(primary), "--repl-timeout", "600")
+        ports = [stack.enter_context(redis_server(None, *options)) for _ in range(2)]
+        replicas = [stack.enter_context(redis.Redis(port=port)) for port in ports]
+        with redis.Redis(port=primary) as client:
+            wait_until(lambda: len(client.role()[2]) == 2)
+        wait_until(lambda: all(each.role()[3] == b"connected" for each in replicas))
+        replicas[0].execute_command("ACL", "SETUSER", "default", "-ping")
+        replicas[1].config_set("maxclients", 1)  # no other client is accepted
+        url = f"redis://127.0.0.1:{primary}"
+        with Servers(url, reconnect_timeout=0, read_from="replica") as servers:
+            with pytest.raises(ServerUnavailable):
+                servers.client()
+            replicas[1].config_set("maxclients", 100)
+            assert servers.client().connection_pool.connection_kwargs["port"] == ports[1]
+
+
 def test_waiting_ends_when_an_entry_comes(stream_server: StreamServer) -> None:
     servers = Servers(stream_server.url)
     assert not servers.wait_for_entries({"s": "0-0"}, 20)

@@ -38,11 +38,15 @@ from headrace.client.topology import (
     topology_of_url,
 )
 from headrace.client.url import ServerUrl
-from headrace.errors import UsageError
+from headrace.errors import UsageError, copy_error
 from headrace.fork_safe_lock import ForkSafeLock
 
-REJECTIONS = (ResponseError, *AUTH_ERRORS)
 ADDRESS_SETTING_NAMES = ("host", "port", "path", "connection_class")  # settings that say where a server is
+
+
+def _is_rejection(error: BaseException) -> bool:
+    """Return whether a server rejects requests of this user; not if it only cannot serve them now."""
+    return isinstance(error, (ResponseError, *AUTH_ERRORS)) and not isinstance(error, UNAVAILABLE_ERRORS)
 
 
 class ReadReplicaTopology(Standalone):
@@ -121,13 +125,13 @@ class ReadReplicaTopology(Standalone):
     def _choose(self) -> redis.Redis:
         """Return a client of a replica that is connected to its primary, preferably one with XARROW.
 
-        Raises ServerUnavailable if there is no such replica; the error of a replica that rejects requests, as
-        of a user without rights, if there is no other one.
+        Raises ServerUnavailable if there is no such replica. If all replicas reject requests, as of a user
+        without permission, raises the error of one of them.
         """
         candidates = list(self._candidates())
         random.shuffle(candidates)
         second_best: redis.Redis | None = None
-        rejection: Exception | None = None
+        failures: list[BaseException] = []
         for settings in candidates:
             client = redis.Redis.from_pool(ConnectionPool(**settings))
             try:
@@ -135,8 +139,7 @@ class ReadReplicaTopology(Standalone):
                 is_preferred = len(candidates) == 1 or _has_xarrow(client)
             except (redis.RedisError, *CONNECTION_ERRORS) as error:
                 client.close()
-                if isinstance(error, REJECTIONS) and not isinstance(error, UNAVAILABLE_ERRORS):
-                    rejection = error
+                failures.append(copy_error(error))  # without traceback: it refers to this frame
                 continue
             if is_preferred:
                 if second_best is not None:
@@ -147,7 +150,9 @@ class ReadReplicaTopology(Standalone):
             else:
                 client.close()
         if second_best is None:
-            raise rejection or ServerUnavailable(f"{self._shown} has no replica that is connected to it")
+            if failures and all(map(_is_rejection, failures)):
+                raise failures[0]
+            raise ServerUnavailable(f"{self._shown} has no replica that is connected to it")
         return second_best
 
     def _candidates(self) -> Iterable[dict[str, Any]]:
