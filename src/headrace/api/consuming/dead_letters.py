@@ -198,10 +198,12 @@ class DeadLetters(Generic[T]):
     def _letters_with_ids(self, ids: Iterable[IdLike]) -> Iterator[Entry[Any]]:
         """Return the dead letters of this group among the entries with these IDs."""
         words = [bytes(to_stream_id(id)) for id in ids]
-        for reply in self._backend.request_all([(b"XRANGE", self.key, word, word) for word in words]):
-            if isinstance(reply, CommandError):
-                raise reply
-            yield from filter(self._is_of_group, entries_from_reply(reply, self._codec))
+        for at in range(0, len(words), PAGE_ENTRIES):
+            page = [(b"XRANGE", self.key, word, word) for word in words[at : at + PAGE_ENTRIES]]
+            for reply in self._backend.request_all(page):
+                if isinstance(reply, CommandError):
+                    raise reply
+                yield from filter(self._is_of_group, entries_from_reply(reply, self._codec))
 
     def __repr__(self) -> str:
         return f"DeadLetters({self.name!r}, group={decode_name(self._group)!r})"
