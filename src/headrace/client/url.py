@@ -158,7 +158,7 @@ def _check_names(settings: dict[str, Any], known: frozenset[str]) -> None:
 
 def _check_database(text: str) -> None:
     """Raise ValueError for a path that is not a number; redis-py would use database 0."""
-    if text and not text.isdecimal():
+    if text and not (text.isascii() and text.isdigit()):
         raise ValueError(f"the database {text!r} is not a number")
 
 

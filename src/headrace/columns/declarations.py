@@ -206,7 +206,9 @@ class ColumnParser:
                 decimals = self._take("word")
             self._expect(")")
             if not (
-                digits.isdecimal() and decimals.isdecimal() and max(1, int(decimals)) <= int(digits) <= 38
+                re.fullmatch("[0-9]+", digits)
+                and re.fullmatch("[0-9]+", decimals)
+                and max(1, int(decimals)) <= int(digits) <= 38
             ):
                 raise self.syntax_error()
             precision, scale = int(digits), int(decimals)

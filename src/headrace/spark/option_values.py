@@ -35,6 +35,8 @@ BYTES_PER_UNIT = {
     "g": 1 << 30,
     "gb": 1 << 30,
 }
+WHOLE_NUMBER_PATTERN = re.compile(r"\s*[0-9]+\s*")
+SIGNED_NUMBER_PATTERN = re.compile(r"\s*-?[0-9]+\s*")
 BYTE_COUNT_PATTERN = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
 ONE_MS = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -93,14 +95,14 @@ def parse_regex(text: str) -> str:
 
 def parse_positive(text: str) -> int:
     """Parse a whole number, at least 1."""
-    if not text.strip().isdecimal() or int(text) < 1:
+    if not WHOLE_NUMBER_PATTERN.fullmatch(text) or int(text) < 1:
         raise ValueError("must be a whole number, at least 1")
     return int(text)
 
 
 def parse_count(text: str) -> int:
     """Parse a whole number, 0 or more."""
-    if not text.strip().isdecimal():
+    if not WHOLE_NUMBER_PATTERN.fullmatch(text):
         raise ValueError("must be a whole number, 0 or more")
     return int(text)
 
@@ -193,7 +195,7 @@ def parse_spark_redis_offsets(text: str) -> dict[str, str]:
 
 def _id_before(value: str | int) -> str:
     """Return the last ID before a time: milliseconds since 1970, or ISO 8601 (UTC if it has no zone)."""
-    ms = int(value) if str(value).strip().lstrip("-").isdecimal() else _milliseconds(str(value).strip())
+    ms = int(value) if SIGNED_NUMBER_PATTERN.fullmatch(str(value)) else _milliseconds(str(value).strip())
     if not 0 <= ms <= U64_MAX:
         raise ValueError(f"must be a time from 1970 on, at most {U64_MAX} ms")
     return f"{ms - 1}-{U64_MAX}" if ms else "0-0"
