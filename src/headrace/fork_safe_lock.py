@@ -16,8 +16,8 @@ class ForkSafeLock:
     """A lock for `with`, between the threads of one process.
 
     In a forked child it is free, unless the thread that forked holds it: its `with` block continues in the
-    child. The data that the lock protects may be half changed there. So use it for values that are replaced
-    as a whole, or that the child creates again.
+    child. In the child, the data that the lock protects may be half changed. So use it for values that are
+    replaced as a whole, or that the child creates again.
     """
 
     __slots__ = ("__weakref__", "_lock", "_owner")

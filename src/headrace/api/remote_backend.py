@@ -485,10 +485,11 @@ class RemoteBackend:
         replied = self.topology.was_connected or isinstance(cause, (ServerUnavailable, *UNAVAILABLE_ERRORS))
         if not replied and isinstance(self.url_or_client, str):
             why += f"; {connection_advice(self.url_or_client, cause)}"
+        why += "" if why.endswith("?") else "."
         if not maybe_executed:
-            return ConnectionLost(f"{self.topology!r} cannot be reached: {why}. {name} was not executed.")
+            return ConnectionLost(f"{self.topology!r} cannot be reached: {why} {name} was not executed.")
         return ConnectionLost(
-            f"{self.topology!r} was lost before it replied: {why}. {name} may have been executed or not.",
+            f"{self.topology!r} was lost before it replied: {why} {name} may have been executed or not.",
             True,
         )
 
