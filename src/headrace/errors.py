@@ -79,12 +79,13 @@ class CommandError(HeadraceError):
     """A valid request that was rejected. The text is the wire text, error code first.
 
     `stored_ids` is set if add_many() raises the error because single values were rejected. It has an element
-    for each value, in their order: the ID of the entry, or None if the value was not stored. It is empty for
-    all other errors: with NotConfirmed and NotReplicated all values are stored, with the others none is.
+    for each value, in their order: the StreamID of the entry, or None if the value was not stored. It is
+    empty for all other errors: with NotConfirmed and NotReplicated all values are stored, with the others
+    none is.
     """
 
     text: str = "ERR"
-    stored_ids: Sequence[bytes | None] = ()
+    stored_ids: Sequence[Any] = ()  # of StreamID or None
 
     def __init__(self, text: str | None = None) -> None:
         super().__init__(text or self.text)

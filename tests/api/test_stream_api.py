@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import time
@@ -14,6 +15,7 @@ import pytest
 import headrace
 from api.engine_clients import blocked
 from headrace import StreamID
+from headrace.api import stream_gaps
 from headrace.api.backend import Stop
 from headrace.api.follower_hub import hub_of
 from headrace.errors import (
@@ -285,6 +287,46 @@ def test_reading_behind_an_id(filled: tuple[Any, list[StreamID]]) -> None:
     for after in ("0", "$"):
         with pytest.raises(UsageError, match=r"^block='5': must be seconds"):
             stream.read(after=after, block="5")
+
+
+def test_a_read_that_does_not_wait_returns_what_is_there(filled: tuple[Any, list[StreamID]]) -> None:
+    stream, ids = filled
+    for block in (0, 0.0001):
+        assert [entry.id for entry in stream.read("0", block=block)] == ids
+        assert [entry.id for entry in stream.read(ids[-2], count=1, block=block)] == ids[-1:]
+    assert stream.read(ids[-1], block=0) == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_follower_that_is_stopped_has_all_gaps(
+    stream: Any, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    monkeypatch.setattr(stream_gaps, "CHECK_INTERVAL_S", 3600.0)  # only the first check, and that at the end
+    stream.add_many([{"n": n} for n in range(MORE_THAN_PAGES)])
+    stop = Stop()
+    read = []
+
+    def trim_then_stop(entry: Any) -> None:
+        read.append(entry.id)
+        if len(read) == 1:  # the next pages are lost
+            stream.trim(maxlen=0)
+            stream.add({"n": "last"})
+        elif entry["n"] == b"last":
+            stop.set()
+
+    async def follow() -> Any:
+        follower = stream.follow_async("0", stop)
+        async for entry in follower:
+            trim_then_stop(entry)
+        return follower
+
+    if asynchronous:
+        follower = asyncio.run(follow())
+    else:
+        follower = stream.follow("0", stop)
+        for entry in follower:
+            trim_then_stop(entry)
+    assert [gap.missing for gap in follower.gaps] == [MORE_THAN_PAGES + 1 - len(read)]
 
 
 @pytest.mark.parametrize("block", [20, math.inf])

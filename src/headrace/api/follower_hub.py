@@ -20,13 +20,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace.api.backend import Backend, Stop, Wakeup
 from headrace.api.info import dict_from_reply
 from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID, id_from_reply
-from headrace.errors import CommandError, copy_error
+from headrace.errors import CommandError, HeadraceError, copy_error
 from headrace.fork_safe_lock import ForkSafeLock
 
 PAGE_ENTRIES = 256  # entries that a follower gets at a time
@@ -353,3 +354,11 @@ def read_through_hub(
         if stop is not None:
             stop.remove_wakeup(wakeup)
     return request
+
+
+def check_gaps_at_end(backend: Backend, key: bytes, gaps: GapWatch) -> None:
+    """Check for gaps when a follower ends that has read entries since the last check."""
+    if gaps.seconds_until_due() is None:
+        return
+    with suppress(HeadraceError):  # there is no stream or no connection, or the user may not ask
+        gaps.find_gap(dict_from_reply(backend.request(b"XINFO", b"STREAM", key)))

@@ -27,7 +27,7 @@ from headrace.api.codecs.arguments import (
 )
 from headrace.api.codecs.codec import PLAIN_CODEC, Fields, codec_for
 from headrace.api.entry import Entry, entries_from_reply
-from headrace.api.follower_hub import FollowRead, read_through_hub
+from headrace.api.follower_hub import FollowRead, check_gaps_at_end, read_through_hub
 from headrace.api.followers import AsyncFollower, Follower
 from headrace.api.group import Group
 from headrace.api.info import GroupInfo, StreamInfo, dict_from_reply
@@ -331,6 +331,7 @@ class Stream(Generic[T]):
         try:
             replies = self._write_backend(wait_replicas, timeout).add_many(self.key, entries, options)
         except CommandError as refused:
+            refused.stored_ids = [None if id is None else id_from_reply(id) for id in refused.stored_ids]
             raise _explained(refused, options) from None
         return list(map(id_from_reply, replies))
 
@@ -663,6 +664,11 @@ class Stream(Generic[T]):
                 return entries_from_reply(self._read_checking_gaps(words, stop, gaps), self.codec)
             reply = backend.execute_blocking_read(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
+        if seconds is not None:  # a short wait could end before the first read of the shared connection
+            options = () if count is None else (b"COUNT", b"%d" % count)
+            reply = backend.request(b"XREAD", *options, b"STREAMS", self.key, bytes(after))
+            if reply or seconds <= 0:
+                return entries_from_reply(reply[0][1], self.codec) if reply else []
         read = partial(FollowRead, self.key, after, count, gaps)
         return entries_from_reply([*read_through_hub(backend, read, seconds, stop).result()], self.codec)
 
@@ -743,10 +749,11 @@ class Stream(Generic[T]):
             gaps.raise_found()
             for entry in entries:
                 if stop is not None and stop.is_set():
-                    return
+                    break
                 gaps.record_read(entry.id)
                 yield entry
                 after = entry.id
+        check_gaps_at_end(self.reading_backend, self.key, gaps)
 
     def _last_id(self) -> StreamID:
         """Return the largest ID ever generated, which precedes all new entries; 0-0 if there is no stream."""

@@ -8,7 +8,7 @@ by more than the follower has read, the others were removed.
                                                                →  985 are missing after 4-0
 
 A check is one XINFO STREAM. A follower that raises gaps checks after each read, before it returns entries.
-Any other one checks once a second while it reads, and a second after its last entry.
+Any other one checks once a second while it reads, a second after its last entry, and when it is stopped.
 """
 
 from __future__ import annotations

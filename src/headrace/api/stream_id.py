@@ -93,8 +93,10 @@ class StreamID:
         StreamID(1704067200000, 0)
 
         Raises:
-            InvalidID: if the datetime has no time zone, or is before 1970.
+            InvalidID: if the argument is not a datetime, or has no time zone, or is before 1970.
         """
+        if not isinstance(when, DateTime):
+            raise InvalidID(f"{when!r} is not a datetime")
         if when.utcoffset() is None:
             raise InvalidID(f"{when!r} has no time zone: add one, as in datetime.now(timezone.utc)")
         if when < EPOCH:

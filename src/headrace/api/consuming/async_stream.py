@@ -10,7 +10,7 @@ from typing import TypeVar
 from headrace.api.backend import Backend, Stop
 from headrace.api.codecs.codec import Codec
 from headrace.api.entry import Entry, entries_from_reply
-from headrace.api.follower_hub import PAGE_ENTRIES, FollowRead, hub_of
+from headrace.api.follower_hub import PAGE_ENTRIES, FollowRead, check_gaps_at_end, hub_of
 from headrace.api.stream_gaps import GapWatch
 from headrace.api.stream_id import StreamID
 
@@ -65,10 +65,11 @@ async def follow(
             gaps.raise_found()
             for entry in entries:
                 if stop is not None and stop.is_set():
-                    return
+                    break
                 gaps.record_read(entry.id)
                 position = entry.id
                 yield entry
+        await asyncio.to_thread(check_gaps_at_end, backend, key, gaps)
     finally:
         if stop is not None:
             stop.remove_wakeup(wakeup)
