@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.api import retry_policy
 from headrace.api.retry_policy import Backoff
 from headrace.errors import NoSuchGroup, UsageError
 from support.waiting import wait_until
@@ -285,3 +286,27 @@ group.run()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
     assert done.stdout == "exit code -15\n", done.stderr
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_run_ends_with_the_last_entry_also_while_another_thread_waits(
+    monkeypatch: pytest.MonkeyPatch, batch: int | None
+) -> None:
+    monkeypatch.setattr(retry_policy, "CLAIM_INTERVAL_MAX_S", 3600.0)  # else the wait would end by itself
+    with headrace.open() as db:
+        jobs = db.stream("jobs")
+        jobs.add({"n": 1})
+        group = jobs.group("workers", lease=7200.0)
+        waits = threading.Event()
+
+        @group.handler(concurrency=2, block=0, batch=batch)
+        def handle(_: Any) -> None:
+            assert waits.wait(60)
+
+        run = threading.Thread(target=group.run)
+        run.start()
+        wait_until(lambda: bool(db.backend.engine.keyspace.blocking.count))
+        waits.set()
+        run.join(60)
+        assert not run.is_alive()
+        assert group.info().pending == 0

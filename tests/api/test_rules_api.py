@@ -15,7 +15,15 @@ import pytest
 import headrace
 from headrace import Retention
 from headrace.api.backend import ids_or_raise
-from headrace.errors import EntriesKept, LastIdMismatch, NotConfirmed, NotSupported, StreamFull, UsageError
+from headrace.errors import (
+    EntriesKept,
+    InvalidID,
+    LastIdMismatch,
+    NotConfirmed,
+    NotSupported,
+    StreamFull,
+    UsageError,
+)
 from headrace.testing import ManualClock
 from support.headrace_server import headrace_server
 from support.redis_server import redis_server
@@ -63,7 +71,7 @@ def test_the_error_of_add_many_has_the_ids_of_what_was_stored(db: headrace.Datab
     jobs = db.stream("jobs", retention=Retention(max_len=2, discard="new"))
     with pytest.raises(StreamFull, match="MAX-LEN 2") as raised:
         jobs.add_many({"n": n} for n in range(4))
-    first, second = (bytes(entry.id) for entry in jobs)
+    first, second = (entry.id for entry in jobs)
     assert raised.value.stored_ids == [first, second, None, None]
     assert pickle.loads(pickle.dumps(raised.value)).stored_ids == raised.value.stored_ids
     assert len(jobs) == 2
@@ -82,7 +90,7 @@ def test_the_error_of_add_many_that_waits_for_replicas_has_the_ids(db: headrace.
     jobs = db.stream("jobs", retention=Retention(max_len=1, discard="new"))
     with pytest.raises(StreamFull) as raised:
         jobs.add_many([{"n": 1}, {"n": 2}], wait_replicas=1, timeout=0.01)
-    assert raised.value.stored_ids == [*(bytes(entry.id) for entry in jobs), None]
+    assert raised.value.stored_ids == [*(entry.id for entry in jobs), None]
 
 
 def test_the_error_of_an_entry_that_is_stored_but_not_confirmed_has_no_ids() -> None:
@@ -388,3 +396,42 @@ def test_redis_has_no_ordered_groups() -> None:
         with pytest.raises(NotSupported):
             db.stream("s").group("g", ordered_by="k", create=True)
         assert db.stream("s").group("g", create=True).policy.server_rule_arguments == ()
+
+
+def test_a_restarted_consumer_begins_with_the_entry_in_back_off(
+    db: headrace.Database,
+) -> None:
+    jobs = db.stream("jobs")
+    jobs.add_many({"k": "a", "n": n} for n in range(3))
+    group = jobs.group("workers", backoff=headrace.Backoff(initial=60, maximum=60), create=True)
+    group.set_rules(lease=60, backoff=(60,), ordered_by="k")
+    handled: list[bytes] = []
+    for last in (1, 4):
+        consumer = group.consumer("ann")
+
+        def handle(entry: Any, consumer: Any = consumer, last: int = last) -> None:
+            handled.append(entry["n"])
+            if len(handled) == last:
+                consumer.stop()
+            if len(handled) == 1:
+                raise ValueError("fails while it is stopped")
+
+        consumer.run(handle)
+    assert handled == [b"0", b"0", b"1", b"2"]
+
+
+def test_wrong_arguments_are_errors_of_the_library(db: headrace.Database) -> None:
+    jobs = db.stream("jobs")
+    jobs.add({"n": 1})
+    group = jobs.group("workers", create=True)
+    with pytest.raises(UsageError, match=r"^backoff=5: must be a list of delays"):
+        group.set_rules(backoff=5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidID, match="5 is not a datetime"):
+        jobs.add({"n": 2}, at=5)  # type: ignore[call-overload]
+    for wrong in (ValueError("a reason"), None, b"a reason"):
+        for entry in group.consumer("ann", block=0):
+            with pytest.raises(UsageError, match=r"^fail\(\): the reason must be text"):
+                entry.fail(wrong)
+            entry.retry(after=0)
+            break
+    assert [entry["n"] for entry in group.consumer("ann", block=0)] == [b"1"]

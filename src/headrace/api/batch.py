@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from headrace.api.delivery import Delivery, Settler
+from headrace.api.delivery import Delivery, Settler, checked_reason
 from headrace.errors import UsageError
 
 T = TypeVar("T")
@@ -75,9 +75,9 @@ class Batch(Sequence[Delivery[T]], Generic[T]):
             reason: why, for the log and the dead letters.
 
         Raises:
-            UsageError: if one of them is not in this batch.
+            UsageError: if one of them is not in this batch, or the reason is not text.
         """
-        self._settler.fail(self._chosen(entries), reason)
+        self._settler.fail(self._chosen(entries), checked_reason(reason))
 
     def record_failure(self, error: BaseException) -> None:
         """Retry all entries that are not settled yet after the back-off, because of this exception.

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from headrace.api.codecs.codec import Codec
 from headrace.api.entry import Entry, fields_from_reply
 from headrace.api.stream_id import id_from_reply
+from headrace.errors import UsageError
 
 T = TypeVar("T")
 
@@ -41,6 +42,13 @@ class Settler(Protocol):
 
     def fail(self, work: Delivery[Any] | Sequence[Delivery[Any]], reason: str) -> None:
         """Record that the entries can never be handled."""
+
+
+def checked_reason(reason: str) -> str:
+    """Return the reason. Raises UsageError if it is not text."""
+    if not isinstance(reason, str):
+        raise UsageError(f"fail(): the reason must be text, not {reason!r}; pass str(...)")
+    return reason
 
 
 class Delivery(Entry[T]):
@@ -128,8 +136,11 @@ class Delivery(Entry[T]):
 
         Args:
             reason: why, for the log and the dead letter.
+
+        Raises:
+            UsageError: if the reason is not text.
         """
-        self._settler.fail(self, reason)
+        self._settler.fail(self, checked_reason(reason))
 
     def record_failure(self, error: BaseException) -> None:
         """Retry after the back-off, because of this exception; dead letters keep its text.

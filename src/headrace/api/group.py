@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
@@ -240,6 +240,8 @@ class Group(Generic[T]):
             NotSupported: if the server is not Headrace.
             CommandError: if the server rejects the combination of rules.
         """
+        if isinstance(backoff, str | bytes) or not isinstance(backoff, Iterable):
+            raise UsageError(f"backoff={backoff!r}: must be a list of delays, such as [1, 10, 60]")
         delays = b",".join(b"%d" % duration_ms(delay, "backoff") for delay in backoff)
         words = [b"LEASE", b"%d" % (0 if lease is None else duration_ms(lease, "lease"))]
         words += [b"BACKOFF", delays or b"-"]

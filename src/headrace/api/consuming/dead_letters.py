@@ -127,7 +127,7 @@ class DeadLetters(Generic[T]):
             for entry in entries:
                 if self._is_of_group(entry):
                     yield DeadLetter(entry.id, entry.fields, self._codec)
-            if len(entries) < PAGE_ENTRIES:
+            if len(entries) < PAGE_ENTRIES or entries[-1].id == StreamID.MAX:
                 return
             start = bytes(entries[-1].id.next())
 

@@ -117,6 +117,7 @@ class Worker:
         )
         self._lease_ms = policy.lease_ms
         self._fetching = False  # one of the callers fetches
+        self._fetch_waits = False  # and nothing else is to be done, so it waits for new entries
         self._fetch_started_ms = 0  # entries of that fetch were delivered later than this
         self._own_pending_after: bytes | None = FIRST_ID  # None: no entry is left from before its start
         self._claim_cursor = FIRST_ID
@@ -288,29 +289,41 @@ class Worker:
                 return batch
             if self._batch_timer.due_ms is not None:
                 until = min(until or self._batch_timer.due_ms, self._batch_timer.due_ms)
+        over = self._idle_end_ms(now)
+        if over is not None:
+            if over <= now:
+                self.stop()
+                return self._finish(now)
+            until = over if until is None else min(until, over)
         if capacity <= 0 or self._fetching:
             return self._idle(now, until)
         next_claim = (
             now + self.policy.claim_interval_ms if self.policy.server_rule_arguments else self._next_claim_ms
         )
         until = next_claim if until is None else min(until, next_claim)
-        if self._block_ms is not None and self._in_flight.running_count == self._in_flight.ready_count() == 0:
-            self._idle_since_ms = now if self._idle_since_ms is None else self._idle_since_ms
-            over = self._idle_since_ms + self._block_ms
-            if over <= now:
-                self.stop()
-                return self._finish(now)
-            until = min(until, over)
         self._nothing_new = False
         self._claimed_since_fetch = False
         if until <= now:
             return self._next_other_action(now)
-        self._fetching = True
+        self._fetching = self._fetch_waits = True
         self._fetch_started_ms = now
         words = self._requests.read_new(min(self._fetch_count, capacity))
         return BlockingRead(
             words, (until - now) / 1000, self.revision, self._on_waited, self._on_fetch_failed
         )
+
+    def _idle_end_ms(self, now: int) -> int | None:
+        """Return when `block` is over, if there is no work; None if there is, or if `block` is inf.
+
+        While another caller fetches without waiting, there may be work.
+        """
+        in_flight = self._in_flight
+        if self._block_ms is None or (self._fetching and not self._fetch_waits):
+            return None
+        if in_flight.running_count or in_flight.ready_count():
+            return None
+        self._idle_since_ms = now if self._idle_since_ms is None else self._idle_since_ms
+        return self._idle_since_ms + self._block_ms
 
     def _on_waited(self, replies: Replies) -> None:
         """Process the reply of a read that waited."""
@@ -545,7 +558,7 @@ class Worker:
 
     def _on_fetched(self, replies: Replies) -> None:
         """Process the reply of a read, which is the last one: None, or the stream's name and its entries."""
-        self._fetching = False
+        self._fetching = self._fetch_waits = False
         if self._batch_timer is not None:
             self._batch_timer.has_fetched = True
         reply = replies[-1]
@@ -572,7 +585,7 @@ class Worker:
             self._notify_change()
 
     def _on_fetch_failed(self) -> None:
-        self._fetching = False
+        self._fetching = self._fetch_waits = False
         self._gaps.forget_deliveries()
 
     def _list_own_pending(self, after: bytes, count: int) -> SendRequests:
@@ -584,23 +597,26 @@ class Worker:
 
         def on_replies(replies: Replies) -> SendRequests | None:
             rows = replies[0]
-            self._fetching = False
+            self._fetching = self._fetch_waits = False
             self._own_pending_after = rows[-1][0] if len(rows) == count else None
-            if (
-                self.policy.server_rule_arguments
-            ):  # the server delivers those that are due, or wait for others
-                rows = [row for row in rows if row[2] < self._lease_ms and row[3] > 0]
+            now = self._clock()
+            if self.policy.server_rule_arguments:  # the server delivers the others
+                rows = [row for row in rows if row[2] < self._own_pending_idle_ms() and row[3] > 0]
             found = [row[0] for row in rows if not self._in_flight.has(row[0])]
             for key in found:
-                self._schedule_pending(key, self._clock())
-            now = self._clock()
-            return (
-                self._entry_requests.renew_without_check([self._in_flight.by_id[key] for key in found], now)
-                if found
-                else None
-            )
+                self._schedule_pending(key, now)
+            entries = [self._in_flight.by_id[key] for key in found]
+            return self._entry_requests.renew_without_check(entries, now) if entries else None
 
         return SendRequests([self._requests.own_pending(after, count)], on_replies, self._on_fetch_failed)
+
+    def _own_pending_idle_ms(self) -> int:
+        """Return the idle time from which the server delivers pending entries of this consumer again.
+
+        With ORDERED-BY the consumer begins with all entries whose back-off is not over. The server gives it
+        the later entries of their keys, which must not be handled first.
+        """
+        return self._lease_ms if self.policy.ordered_by is None else self.policy.released_idle_ms
 
     def _claim_idle(self, count: int, asked_at: int) -> SendRequests:
         """Claim entries that other consumers left idle, or this one after a lost reply.
@@ -610,7 +626,7 @@ class Worker:
         self._fetching = True
 
         def on_replies(replies: Replies) -> None:
-            self._fetching = False
+            self._fetching = self._fetch_waits = False
             self._claimed_since_fetch = True
             self._claim_cursor, keys, *deleted = replies[0]
             now = self._clock()
