@@ -467,7 +467,8 @@ class Group(Generic[T]):
 
         Raises:
             UsageError: if there is no handler, or one is an `async def`.
-            HeadraceError: the error that ended a handler's consumer, such as NoSuchGroup.
+            HeadraceError: the error that ended a handler's consumer, such as NoSuchGroup. All handlers are
+                stopped then, as by stop().
         """
         handlers.run_handlers(self.handlers, signals)
 
@@ -488,7 +489,8 @@ class Group(Generic[T]):
     def stop(self) -> None:
         """Make run() return. It may be called from any thread or a signal handler.
 
-        The stop is permanent: to run again, open the group again and register its handlers.
+        The stop is permanent, also after an error of run(), and a further run() returns at once. To run
+        again, open the group again and register its handlers.
         """
         for one in self.handlers:
             one.consumer.stop()
