@@ -57,6 +57,7 @@ T = TypeVar("T")
 
 FIRST_PAGE_ENTRIES = 64  # entries: a small first page, because many callers read only a few
 PAGE_ENTRIES_MAX = 1024
+SHORT_WAIT_S = 1.0  # a read that waits less than this first reads on a connection of its own
 FOLLOW_COUNT = 256
 REPLICAS_TIMEOUT_S = 1.0
 
@@ -664,7 +665,7 @@ class Stream(Generic[T]):
                 return entries_from_reply(self._read_checking_gaps(words, stop, gaps), self.codec)
             reply = backend.execute_blocking_read(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
-        if seconds is not None:  # a short wait could end before the first read of the shared connection
+        if seconds is not None and seconds < SHORT_WAIT_S:  # the shared one may take as long to begin
             options = () if count is None else (b"COUNT", b"%d" % count)
             reply = backend.request(b"XREAD", *options, b"STREAMS", self.key, bytes(after))
             if reply or seconds <= 0:
