@@ -12,14 +12,17 @@ T = TypeVar("T")
 
 
 class Batch(Sequence[Delivery[T]], Generic[T]):
-    """Entries delivered to a consumer together: a sequence of Delivery objects, in the order of the stream.
+    """Entries delivered to a consumer together: a sequence of Delivery objects.
 
     >>> for batch in consumer.batches(size=500, seconds=1):
     ...     database.insert_many(batch.values)
 
-    Loops and handlers settle a batch automatically (ack or retry): see Consumer.batches(). To settle some of
-    its entries in another way, pass them to ack(), retry() or fail() before that. Of several calls about one
-    entry only the first has an effect. They may be called from any thread.
+    The entries are in the order in which they became ready. That is the order of the stream, unless an entry
+    was delivered again or waited for another one of its order key.
+
+    Loops and handlers settle a batch automatically: see Consumer.batches(). To settle some of its entries in
+    another way, pass them to ack(), retry() or fail() before that. If these methods are called several times
+    for one entry, only the first call has an effect. Any thread may call them.
     """
 
     __slots__ = ("_entries", "_settler")

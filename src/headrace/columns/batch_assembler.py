@@ -1,10 +1,13 @@
 """Make record batches from Arrow buffers: of an XARROW reply, or of a page encoded in this process.
 
-layout          XARROW's type                   after that
-item string     UTF8                            as it is, without a copy
-at timestamp    EPOCH_MS                        as it is; requested again as BINARY for other texts
-day date32      BINARY                          each distinct text is converted by Python
-_stream string  not requested                   the name, repeated
+column in the layout    type in XARROW      how the values are made from the reply
+item string             UTF8                taken as they are, without a copy
+at timestamp            EPOCH_MS            taken as they are, if all texts are numbers
+day date32              BINARY              Python converts each distinct text
+_stream string          not requested       the name of the stream, repeated
+
+If a column such as `at` also has other texts, the request is sent again with the type BINARY for that
+column. Python then converts its texts.
 """
 
 from __future__ import annotations

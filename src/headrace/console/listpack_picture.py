@@ -87,7 +87,10 @@ def header_parts(node: ParsedNode) -> list[NamedElement]:
 
 
 def byte_map(node: ParsedNode) -> Iterator[Text]:
-    """Return a map of the bytes, half a character each in the colour of its role, and a legend."""
+    """Yield the lines of a map of the node's bytes, then those of a legend.
+
+    Each byte is half a character. Its colour shows its role. At most MAP_MAX bytes are drawn.
+    """
     roles = node.byte_roles()
     for start in range(0, min(len(roles), MAP_MAX), 2 * MAP_WIDTH):
         line = Text(f"{start:>6} ", styles.FAINT)

@@ -440,7 +440,10 @@ class Database:
 
     @cython.ccall
     def size(self) -> cython.Py_ssize_t:
-        """Return the number of keys without those that have expired; hidden keys are counted."""
+        """Return the number of keys, without those that have expired and will be deleted.
+
+        While expired keys are hidden instead of deleted (see hides_expired()), they are counted.
+        """
         return self.values.count - self.count_due()
 
     @cython.ccall

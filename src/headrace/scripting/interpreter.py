@@ -1,16 +1,19 @@
 """The Lua interpreter, LuaJIT: compiles and runs scripts and functions, in a sandbox.
 
-    Python                       Lua                                        script
-    run(...)         ──keys──▶   lua.pxd, or api.lua: guarded()  ────────▶   redis.call(...)
-    ScriptHost.call  ◀──argv──   redis.call  ◀───────────────────────────
-                     ──reply──▶  decode()  ──value───────────────────────▶
+    Python                       Lua                        script
+    run(...)         ──keys──▶   calls the script   ────▶   redis.call(...)
+    ScriptHost.call  ◀──argv──   redis.call         ◀────
+                     ──reply──▶  decode()  ──value──▶
+
+The module `lua` passes the calls. Compiled, it calls LuaJIT in C: see lua.pxd. Interpreted, it uses the
+classes of lupa and the functions in sandbox/, such as guarded() in api.lua.
 
 Only strings, numbers, booleans and None pass between the languages, so a script can never reach an object of
-Python. Replies are bytes of the protocol in both directions. The module `lua` passes them: compiled, it calls
-LuaJIT in C; interpreted, it uses the classes of lupa and the functions in sandbox/.
+Python. Replies are passed as bytes of the protocol (RESP) in both directions.
 
-Memory. Lua may use SCRIPT_MEMORY_BYTES_MAX: the hook ends a script that uses more. An allocation that would
-exceed this limit by more than SCRIPT_MEMORY_MARGIN_BYTES fails.
+Two limits apply to the memory of Lua. Lua calls a hook after every so many instructions. The hook ends a
+script that uses more than SCRIPT_MEMORY_BYTES_MAX. An allocation fails if it would exceed this limit by more
+than SCRIPT_MEMORY_MARGIN_BYTES.
 """
 
 from __future__ import annotations

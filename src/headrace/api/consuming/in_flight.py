@@ -107,7 +107,11 @@ class InFlight:
         heappush(self._waiting, (due, self._schedule_count, delivery))
 
     def make_ready_or_give_up(self, delivery: Delivery[Any], now: int) -> None:
-        """Make an entry ready that was claimed to run now; give it up if it exceeds the delivery limit."""
+        """Let an entry run that was just claimed again; give it up if it exceeds the limit.
+
+        The limit is max_deliveries of the policy. With ordered_by, the entry is queued if an earlier one of
+        its order key is still in flight.
+        """
         most = self._policy.max_deliveries
         if most is not None and delivery.times_delivered > most:
             self._give_up_unsettled(delivery, now)

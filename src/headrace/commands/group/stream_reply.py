@@ -209,7 +209,11 @@ class StreamReply:
 
     @cython.cfunc
     def apply_rules(self, rules: GroupRules, noack: cython.bint) -> cython.void:
-        """Apply MAX-PENDING, which limits the consumer's pending entries, and ORDERED-BY: set `key_order`."""
+        """Apply the rules of the group that limit or order what the consumer gets.
+
+        MAX-PENDING sets `pending_max`, the limit of the consumer's pending entries. ORDERED-BY sets
+        `key_order`, unless the request has NOACK.
+        """
         if rules.max_pending:
             self.pending_max = rules.max_pending
         if rules.ordered_by and not noack:

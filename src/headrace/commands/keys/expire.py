@@ -33,7 +33,10 @@ class GtAndLt(CommandError):
 
 @cython.cfunc
 def parse_conditions(argv: list[bytes]) -> cython.int:
-    """Parse the conditions from argv[3] on. Raises an error if they contradict each other."""
+    """Return the conditions in argv[3] and after, as bits: NX, XX, GT, LT.
+
+    Raises CommandError if a word is unknown, or if conditions contradict each other.
+    """
     conditions: cython.int = 0
     at: cython.Py_ssize_t
     for at in range(3, len(argv)):

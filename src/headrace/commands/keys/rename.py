@@ -69,9 +69,14 @@ def notify_overwritten(database: Database, key: bytes, former: bytes, value: obj
 
 @cython.cfunc
 def rename(call: Call, replace: cython.bint) -> cython.bint:
-    """Move the value to the other key; return whether it was moved. Raises NoSuchKey.
+    """Move the value of argv[1] and its expiry to the key argv[2]; return whether that succeeded.
 
-    Without `replace`, nothing is changed if the other key exists.
+    Without `replace`, nothing is changed and the result is False if the other key exists. If both keys are
+    the same, nothing is changed and the result is `replace`.
+
+    Raises:
+        NoSuchKey: if the first key does not exist.
+        CommandError: if a rule forbids to store the value there, or to replace the value there.
     """
     database: Database = call.database
     key: bytes = call.argv[1]

@@ -1,7 +1,10 @@
 """Read the stream object of RDB files and DUMP payloads, of all types, from untrusted bytes.
 
+A number such as "19 on" names the first type that has the part. An ID is stored as two lengths, a raw ID
+as 16 bytes.
+
     nodes       count, then: string of 16 bytes (the master ID), string (the listpack: see streams/node.py)
-    counters    length, last ID                                  all IDs here: two lengths
+    counters    length, last ID
                 first ID, max-deleted ID, entries-added          19 on
     groups      count, then:
                 name, last-delivered ID
@@ -15,11 +18,19 @@
                 pid, count, then: iid, ID; oldest first
                 iids-added, iids-duplicates
 
-The types: 15 (Redis 5.0), 19 (7.0), 21 (7.2, Valkey), 26 (8.6), 27 (8.8). Values that an old type lacks are
-computed as its server does: see the functions. The reader rejects what would break a stream, and what no
-server writes. It accepts the following, which servers do write: a node without live entries; pending entries
-that are deleted or after the last ID; a group that has read more than was ever added; a deleted ID above the
-last one.
+The types are 15 (Redis 5.0), 19 (7.0), 21 (7.2, Valkey), 26 (8.6) and 27 (8.8). TYPE_COLD is Headrace's
+own: a type from 19 on follows it, and nodes may be cold runs (see cold_stream.py). A value that an old type
+lacks is computed as the server of that type does.
+
+The reader rejects what would break a stream. It also rejects what no server writes. It accepts the following:
+
+    a node without live entries
+    a first node with entries before its own ID: only its live entries are kept
+    pending entries that are deleted, or are after the last ID
+    a group that has read more entries than were ever added
+    a max-deleted ID above the last ID
+    a last ID below the last entry: it is raised to that entry
+    a delivery count above 2^63-1: it is lowered to that number
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ def replay(
     """Add the entries of a stream, or of its archive, to another stream or to the same one.
 
     After an interruption the same call, or command, continues where it stopped: no entry is lost or added
-    twice. A complete replay adds nothing when it is run again. It needs neither Spark nor PySpark.
+    twice. Another stream, URL, archive, start or end makes it another replay. A complete replay adds nothing
+    when it is run again, even if the source has newer entries. It needs neither Spark nor PySpark.
 
     Args:
         stream: Replay the entries of this stream.
@@ -54,8 +55,9 @@ def replay(
             fast as possible.
         start: Replay from this ID or time on (`--from`); a time without a zone is in UTC.
         end: Replay up to and including this ID, or before this time (`--to`); None for the entries that
-            exist now.
-        keep_ids: Whether the entries keep their IDs; None to keep them only if `into` never had an entry.
+            exist when the replay begins.
+        keep_ids: Whether the entries keep their IDs. With None, a new replay keeps them only if `into` never
+            had an entry, and a continued one does as before. To replay a stream into itself, pass False.
         restart: Whether to replay from the beginning, including what an earlier run has added.
         on_progress: Called at the beginning and after each transaction with the result so far.
 
@@ -63,10 +65,11 @@ def replay(
         The result.
 
     Raises:
-        UsageError: if a stream does not exist, an argument is wrong, or IDs cannot be kept.
-        DataLoss: if entries were trimmed before they were read, or the stream was recreated.
-        HeadraceError: if a server is not reachable or rejects entries, or the archive cannot be read. The
-            text says how many entries were added.
+        UsageError: if `stream` does not exist, an argument is wrong, or IDs cannot be kept.
+        DataLoss: if entries were trimmed before they were read, `stream` was recreated, or the archive was
+            replaced.
+        HeadraceError: if a server is not reachable or rejects entries, the archive cannot be read, or `into`
+            was recreated since an earlier run. The text says how many entries were added.
         KeyboardInterrupt: after Ctrl-C or SIGTERM, when the entries that were sent are confirmed.
     """
     if archive_only and archive is None:

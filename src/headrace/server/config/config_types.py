@@ -388,7 +388,10 @@ class UserLineType:
     syntax = "name and rules"
 
     def parse(self, words: list[str]) -> Value:
-        """Parse several arguments, or one that contains them; rules are checked when users are created."""
+        """Parse the name and rules of a user, as several arguments or as one text with spaces.
+
+        One empty argument means no users. The rules are checked later, when users are created.
+        """
         if words == [""]:
             return UserLines()
         if len(words) == 1:  # a variable of the environment

@@ -133,7 +133,10 @@ def directive_name_in(line: bytes) -> str:
 
 
 def sets_value(lines: list[bytes], name: str, wanted: Value) -> bool:
-    """Return whether these lines alone give the directive this value; always True for users."""
+    """Return whether these lines alone give the directive `name` the value `wanted`.
+
+    Always True if the value is UserLines: the lines of the directive `user` are not compared.
+    """
     config = Config()
     config.read_lines("", lines)
     return config.values[name] == wanted or isinstance(wanted, UserLines)
