@@ -164,17 +164,9 @@ def count_removable(
     archived: StreamId | None,
     nodes_max: cython.Py_ssize_t,
 ) -> cython.longlong:
-    """Return how many of the oldest entries the limits of the rules remove now.
+    """Return how many of the oldest entries the limits remove now, at most those of nodes_max nodes.
 
-    Entries that KEEP-UNACKED or KEEP-UNARCHIVED protects are not counted.
-
-    Args:
-        now: Unix milliseconds.
-        archived: the last archived ID; None if nothing is archived. Used only with KEEP-UNARCHIVED.
-        nodes_max: stop after this many nodes. A cold run may be counted whole beyond it.
-
-    Raises:
-        DamagedColdRun: if a cold run cannot be read, and no entries before it are removed.
+    archived: the last archived ID; None if nothing is, so KEEP-UNARCHIVED keeps all. Raises DamagedColdRun.
     """
     kept: StreamId = first_kept_id(stream, rules, archived)
     discard_new: cython.bint = rules.discard_new
