@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -28,6 +30,7 @@ from headrace.errors import (
     UsageError,
     WrongType,
 )
+from support.headrace_server import headrace_server
 from support.waiting import wait_until
 
 FEW = 20  # ids 1000-0, 1000-1, 1001-0, ...
@@ -327,6 +330,25 @@ def test_a_follower_that_is_stopped_has_all_gaps(
         for entry in follower:
             trim_then_stop(entry)
     assert [gap.missing for gap in follower.gaps] == [MORE_THAN_PAGES + 1 - len(read)]
+
+
+def test_the_end_of_a_follower_does_not_wait_for_a_server_that_is_away() -> None:
+    stop = Stop()
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(headrace_server())
+        with headrace.connect(f"redis://127.0.0.1:{port}", reconnect_timeout=3600) as db:
+            stream = db.stream("s")
+            stream.add({"n": 1})
+
+            def follow() -> None:
+                for _ in stream.follow("0", stop):
+                    stack.close()  # shuts the server down
+                    stop.set()
+
+            following = threading.Thread(target=follow, daemon=True)
+            following.start()
+            following.join(60)
+            assert stop.is_set() and not following.is_alive()
 
 
 @pytest.mark.parametrize("block", [20, math.inf])

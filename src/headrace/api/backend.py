@@ -149,6 +149,9 @@ class Backend(Protocol):
         If entries are rejected, the others are stored, and the first error is raised with `stored_ids`.
         """
 
+    def without_retries(self) -> Backend:
+        """Return a backend that raises ConnectionLost at once if the server is away."""
+
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970. A remote backend returns this machine's time."""
 

@@ -357,8 +357,6 @@ def read_through_hub(
 
 
 def check_gaps_at_end(backend: Backend, key: bytes, gaps: GapWatch) -> None:
-    """Check for gaps when a follower ends that has read entries since the last check."""
-    if gaps.seconds_until_due() is None:
-        return
+    """Check for gaps when a follower is stopped; not if the server is away, for which nothing waits here."""
     with suppress(HeadraceError):  # there is no stream or no connection, or the user may not ask
-        gaps.find_gap(dict_from_reply(backend.request(b"XINFO", b"STREAM", key)))
+        gaps.find_gap(dict_from_reply(backend.without_retries().request(b"XINFO", b"STREAM", key)))

@@ -252,6 +252,12 @@ class RemoteBackend:
         self._check_replicas(ids, replies[end:])
         return ids
 
+    def without_retries(self) -> RemoteBackend:
+        """Return a backend on the same connections that does not wait for a server that is away."""
+        impatient = copy.copy(self)
+        impatient.reconnect_timeout = 0
+        return impatient
+
     def with_replica_wait(self, replicas: int, seconds: float) -> RemoteBackend:
         """Return a backend on the same connections whose writes wait `seconds` for `replicas` replicas."""
         waiting = copy.copy(self)

@@ -658,16 +658,15 @@ class Stream(Generic[T]):
     ) -> list[Entry[T]]:
         """Wait for the entries after an ID. On a server, all waiting readers share one connection."""
         backend = self.reading_backend
+        options = () if count is None else (b"COUNT", b"%d" % count)
+        words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
         if not backend.is_remote:
-            options = () if count is None else (b"COUNT", b"%d" % count)
-            words = (b"XREAD", *options, b"STREAMS", self.key, bytes(after))
             if gaps is not None:
                 return entries_from_reply(self._read_checking_gaps(words, stop, gaps), self.codec)
             reply = backend.execute_blocking_read(words, seconds, stop)
             return entries_from_reply(reply[0][1], self.codec) if reply else []
         if seconds is not None and seconds < SHORT_WAIT_S:  # the shared one may take as long to begin
-            options = () if count is None else (b"COUNT", b"%d" % count)
-            reply = backend.request(b"XREAD", *options, b"STREAMS", self.key, bytes(after))
+            reply = backend.request(*words)
             if reply or seconds <= 0:
                 return entries_from_reply(reply[0][1], self.codec) if reply else []
         read = partial(FollowRead, self.key, after, count, gaps)
@@ -754,7 +753,8 @@ class Stream(Generic[T]):
                 gaps.record_read(entry.id)
                 yield entry
                 after = entry.id
-        check_gaps_at_end(self.reading_backend, self.key, gaps)
+        if gaps.has_unchecked_entries:
+            check_gaps_at_end(self.reading_backend, self.key, gaps)
 
     def _last_id(self) -> StreamID:
         """Return the largest ID ever generated, which precedes all new entries; 0-0 if there is no stream."""

@@ -107,9 +107,14 @@ class GapWatch:
         """Return whether to call find_gap() before the next read."""
         return time.monotonic() >= self._next_check
 
+    @property
+    def has_unchecked_entries(self) -> bool:
+        """Whether the follower has read entries since the last check, or was never checked."""
+        return self._checked is not self._position
+
     def seconds_until_due(self) -> float | None:
         """Return how many seconds to wait for an entry before find_gap() is called; None: no check is due."""
-        if self._checked is self._position:
+        if not self.has_unchecked_entries:
             return None
         return max(0.0, self._next_check - time.monotonic())
 

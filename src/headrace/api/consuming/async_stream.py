@@ -69,7 +69,8 @@ async def follow(
                 gaps.record_read(entry.id)
                 position = entry.id
                 yield entry
-        await asyncio.to_thread(check_gaps_at_end, backend, key, gaps)
+        if gaps.has_unchecked_entries:
+            await asyncio.to_thread(check_gaps_at_end, backend, key, gaps)
     finally:
         if stop is not None:
             stop.remove_wakeup(wakeup)

@@ -496,6 +496,10 @@ class LocalEngine:
         """Whether a request that changes data waits for the disk."""
         return self.storage is not None and self.storage.fsync_policy == "always"
 
+    def without_retries(self) -> LocalEngine:
+        """Return this engine: it is never away."""
+        return self
+
     def close(self) -> None:
         """Sync everything and release the engine; calls that wait in other threads raise DatabaseClosed.
 
